@@ -300,7 +300,7 @@ def moved_by_hand(clock: Clock) -> Iterator[None]:
     """Let each session's clock show the script's time, and let no reading be interrupted for another client."""
     with (
         mock.patch.object(SessionClock, "now_ms", side_effect=lambda: clock.now_ms),
-        mock.patch.object(ALL_CLIENTS, "hold_us", math.inf),
+        mock.patch.object(ALL_CLIENTS, "time_slice_us", math.inf),
     ):
         gc.disable()  # what it calls belongs to no walk
         try:

@@ -180,14 +180,14 @@ class EventsJournal:
 async def test_stalls_reach_the_core_before_the_next_event() -> None:
     """In time order, each once, and only those since the session began; alone they cause no work."""
     journal, stalls, client, model = EventsJournal(), StallLog(), RequestingClient(), FakeModel()
-    stalls.note(1, 2)
+    stalls.record(1, 2)
     its = session(model, hooks(stalls=stalls, open_journal=lambda opening: journal))
     async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
         group.create_task(its.run(client))
         await model.script.nth(0)
         n_before = len(journal.events)
-        stalls.note(10_000_000_000, 10_000_000_030)
-        stalls.note(10_000_000_040, 10_000_000_070)
+        stalls.record(10_000_000_000, 10_000_000_030)
+        stalls.record(10_000_000_040, 10_000_000_070)
         assert len(journal.events) == n_before
         model.script.received[0].send("It is noon.")
         model.script.received[0].finish()

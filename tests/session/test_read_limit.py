@@ -15,13 +15,13 @@ from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.audio_input import AudioInput
 from voicepipe.session.outbox import Outbox, OutgoingFrame
 from voicepipe.session.read_limit import (
-    ALL_HOLD_US,
     AUDIO_SPEED,
     BURST_AUDIO_S,
     BURST_EVENTS,
     BYTES_PER_EVENT,
     EVENTS_PER_S,
-    HOLD_US,
+    SHARED_TIME_SLICE_US,
+    TIME_SLICE_US,
     ActiveClients,
     ReadLimit,
     TokenBucket,
@@ -127,7 +127,7 @@ def test_many_clients_share_the_time_that_all_of_them_may_take() -> None:
     gaps = [later - earlier for earlier, later in pairwise(turns_at)][2:]  # no client waits yet in the first turns
     assert active.n_waiting == 0
     assert len(gaps) > 10
-    assert max(gaps) <= ALL_HOLD_US + n_clients * message_us
+    assert max(gaps) <= SHARED_TIME_SLICE_US + n_clients * message_us
 
 
 def test_a_turn_beside_many_clients_waits_once_not_at_each_of_its_steps() -> None:
@@ -155,7 +155,7 @@ def test_a_turn_beside_many_clients_waits_once_not_at_each_of_its_steps() -> Non
                 client.cancel()
 
     in_virtual_time(measure)
-    assert waited_us[0] < 3 * ALL_HOLD_US  # 600 ms if each step waited
+    assert waited_us[0] < 3 * SHARED_TIME_SLICE_US  # 600 ms if each step waited
 
 
 def test_answers_that_wait_are_sent_in_slices() -> None:
@@ -191,7 +191,7 @@ def test_answers_that_wait_are_sent_in_slices() -> None:
     assert sent == [[*range(1, n_frames + 1)]] * n_clients
     assert active.n_waiting == 0
     assert len(gaps) > 10
-    assert max(gaps) <= ALL_HOLD_US + n_clients * frame_us
+    assert max(gaps) <= SHARED_TIME_SLICE_US + n_clients * frame_us
 
 
 async def test_a_client_gives_way_when_its_events_have_taken_their_time(monkeypatch) -> None:  # type: ignore[no-untyped-def]
@@ -206,7 +206,7 @@ async def test_a_client_gives_way_when_its_events_have_taken_their_time(monkeypa
         clock.now_us += 700
     gaps = [later - earlier for earlier, later in pairwise(turns_at)]
     assert gaps
-    assert max(gaps) < HOLD_US + 700
+    assert max(gaps) < TIME_SLICE_US + 700
     assert clock.slept_us == 0, "it waits for nobody"
 
 

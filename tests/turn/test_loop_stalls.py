@@ -47,7 +47,7 @@ def held(*stalls: tuple[int, int], marks: tuple[tuple[str, int], ...] = MARKS) -
 
 
 def answered(*, stalled_ms: int) -> tuple[TurnRecord, list[NoteOverrun]]:
-    """A turn whose first word came after 700 ms, with the loop held up to then."""
+    """A turn whose first word came after 700 ms, with the loop stalled up to then."""
     scenario = Scenario()
     scenario.says()
     scenario.model_requested()
@@ -207,7 +207,7 @@ def test_longest_stalls_are_retained() -> None:
 
 
 def test_record_is_unchanged_after_playback() -> None:
-    """However often the loop is held while the answer plays: a client's later word finds the same turn."""
+    """However often the loop stalls while the answer plays: a client's later word finds the same turn."""
     scenario = Scenario()
     scenario.says()
     scenario.model_requested()
@@ -231,7 +231,7 @@ def test_record_is_unchanged_after_playback() -> None:
 
 
 def test_turn_retains_stalls_until_it_is_audible() -> None:
-    """A model that takes long on a loop that is held all the time: the hold before its words is not forgotten."""
+    """A model that takes long on a loop that stalls all the time: the stall before its words is not dropped."""
     scenario = Scenario()
     scenario.says()
     scenario.model_requested()

@@ -162,7 +162,7 @@ class VadSegmenter:
     """Detects one user's speech. The same samples give the same edges, however they were cut into pushes.
 
     Costs about 1 to 3 ms of CPU per second of audio, 3 ms for a burst of 1 second. Feed longer bursts in slices,
-    with `more_ms`, where the event loop must not be held longer.
+    with `more_ms`, where the event loop must not be blocked longer.
     """
 
     def __init__(

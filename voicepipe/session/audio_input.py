@@ -28,10 +28,10 @@ SLICE_MS = 100
 """A longer append is processed in pieces of this length, so that other tasks run in between."""
 
 TICK_MS = 20
-"""How often missing frames are looked for while an utterance is open and frames are late."""
+"""How often the input checks for missing frames while an utterance is open and frames are late."""
 
 LATE_MS = 60
-"""A tick that comes so much too late does not look for missing frames: the event loop was held."""
+"""A tick that comes so much too late does not check for missing frames: the event loop was blocked."""
 
 REPORT_MS = 100
 """How often the length of speech over the agent's audio is reported."""
@@ -298,7 +298,7 @@ class AudioInput:
 
     def _tick(self) -> None:
         self._timer = None
-        # A loop that was held runs its timers before it reads what the client has sent meanwhile: that is not missing.
+        # A loop that was blocked runs its timers before it reads the frames that have come: these are not missing.
         now_ms = self._now_ms()
         self._reads_first = now_ms - self._tick_due_ms > LATE_MS and not self._reads_first
         if not self._has_more and not self._reads_first:

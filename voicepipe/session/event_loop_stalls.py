@@ -14,16 +14,16 @@ class EventLoopStalls:
 
     def __init__(self, log: StallLog, clock: SessionClock) -> None:
         self._log, self._clock = log, clock
-        self.n_known = 0
-        """Number of stalls of the process that the core has got, or that were before the session."""
+        self.n_posted = 0
+        """Number of stalls of the process that were posted to the core, or that were before the session."""
 
     def begin(self) -> None:
-        """Leave out the stalls so far: the session begins now."""
-        self.n_known = self._log.n_noted
+        """Skip the stalls so far: the session begins now."""
+        self.n_posted = self._log.n_recorded
 
     def new(self) -> Iterator[EventLoopStalled]:
         """Return the stalls since the latest call, each once."""
-        stalls = self._log.since(self.n_known)
+        stalls = self._log.since(self.n_posted)
         self.begin()
         since_ms = self._clock.since_ms
         return (EventLoopStalled(since_ms(begin), since_ms(end)) for begin, end in stalls)

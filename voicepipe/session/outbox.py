@@ -134,7 +134,7 @@ class Outbox:
         while True:
             since_us = self._now_us()
             while self._frames:
-                if self._now_us() - since_us >= self._active.hold_us:
+                if self._now_us() - since_us >= self._active.time_slice_us:
                     await self._active.yield_to_others()
                     since_us = self._now_us()
                     continue  # what was queued may have been dropped meanwhile

@@ -62,7 +62,7 @@ class PromptBuilder:
     async def redacted(self, command: StartReply, request: ModelRequest) -> ModelRequest:
         """Return the request for this reply without personal data in its conversation; instructions stay as they are.
 
-        A thread searches the texts: those of a long conversation would hold the event loop for up to a second.
+        A thread searches the texts: those of a long conversation would block the event loop for up to a second.
         """
         if not self._redact.kinds:
             return request

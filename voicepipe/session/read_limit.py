@@ -12,15 +12,14 @@ from typing import Final
 
 from voicepipe.clock import monotonic_us
 
-HOLD_US: Final = 5_000
+TIME_SLICE_US: Final = 5_000
 """How long one client's events may be processed before the event loop serves the others."""
 
-ALL_HOLD_US: Final = 20_000
-"""The same limit for the events of all clients together: each client that sends without a break gets its share of
-it."""
+SHARED_TIME_SLICE_US: Final = 20_000
+"""The time slice of all clients together: each client that sends without a break gets its share of it."""
 
-_FEW_CLIENTS: Final = ALL_HOLD_US // HOLD_US
-"""Up to so many clients share `ALL_HOLD_US` with `HOLD_US` each."""
+_FEW_CLIENTS: Final = SHARED_TIME_SLICE_US // TIME_SLICE_US
+"""Up to this number, each client gets a whole `TIME_SLICE_US` of `SHARED_TIME_SLICE_US`."""
 
 BURST_EVENTS: Final = 4_000
 """Events that pass at once: half a minute of audio in frames of 10 ms, and the client's other events meanwhile."""
@@ -76,27 +75,29 @@ class TokenBucket:
 class ActiveClients:
     """Counts the clients that have more to be read or sent and wait for the event loop."""
 
-    __slots__ = ("hold_us", "n_waiting")
+    __slots__ = ("n_waiting", "time_slice_us")
 
     def __init__(self) -> None:
         self.n_waiting = 0
-        self.hold_us: float = HOLD_US
-        """How long the client that is being read or written to may hold the event loop."""
+        self.time_slice_us: float = TIME_SLICE_US
+        """How long the client that is being read or written to may block the event loop."""
 
     async def yield_to_others(self) -> None:
         """Let all other tasks run once; with many active clients, for as long as these run together.
 
-        A turn of another client takes dozens of steps, and would otherwise wait `ALL_HOLD_US` at each.
+        A turn of another client takes dozens of steps, and would otherwise wait `SHARED_TIME_SLICE_US` at each.
         """
         self._count(1)
         try:
-            await asyncio.sleep(0 if self.n_waiting <= _FEW_CLIENTS else 2 * ALL_HOLD_US / 1_000_000)
+            await asyncio.sleep(0 if self.n_waiting <= _FEW_CLIENTS else 2 * SHARED_TIME_SLICE_US / 1_000_000)
         finally:
             self._count(-1)
 
     def _count(self, n_more: int) -> None:
         self.n_waiting += n_more
-        self.hold_us = HOLD_US if self.n_waiting < _FEW_CLIENTS else ALL_HOLD_US / (1 + self.n_waiting)
+        self.time_slice_us = (
+            TIME_SLICE_US if self.n_waiting < _FEW_CLIENTS else SHARED_TIME_SLICE_US / (1 + self.n_waiting)
+        )
 
 
 ALL_CLIENTS: Final = ActiveClients()
@@ -117,12 +118,12 @@ class ReadLimit:
         self._audio_ms = TokenBucket(BURST_AUDIO_S * 1_000, AUDIO_SPEED * 1_000)
         self._owed_us = self._owed_audio_us = 0.0
         self._since_us = now_us()
-        """Since when this client has held the event loop."""
+        """Start of this client's current time slice."""
 
     async def message(self, receive: Callable[[], Awaitable[str | bytes | None]]) -> str | bytes | None:
         """Return the client's next message, once it may be read; None when there are no more."""
         began_us = self._now_us()
-        if self._owed_us >= _MIN_WAIT_US or began_us - self._since_us >= self._active.hold_us:
+        if self._owed_us >= _MIN_WAIT_US or began_us - self._since_us >= self._active.time_slice_us:
             await self._give_way(began_us)
             began_us = self._now_us()
         message = await receive()
@@ -147,7 +148,7 @@ class ReadLimit:
         now_us = self._now_us()
         self._owed_audio_us = self._audio_ms.take(audio_ms, now_us)
         owes = self._owed_audio_us >= _MIN_WAIT_US or self._owed_us >= _MIN_WAIT_US
-        return not owes and now_us - self._since_us < self._active.hold_us
+        return not owes and now_us - self._since_us < self._active.time_slice_us
 
     async def wait_for_audio(self) -> int:
         """Wait until the next audio may be processed. Return for how many ms it had to wait beyond giving way."""
@@ -162,7 +163,7 @@ class ReadLimit:
         if self._owed_us >= _MIN_WAIT_US:
             owed_us, self._owed_us = self._owed_us, 0.0
             await self._sleep(owed_us)
-        elif now_us - self._since_us >= self._active.hold_us:
+        elif now_us - self._since_us >= self._active.time_slice_us:
             await self._active.yield_to_others()
             self._since_us = self._now_us()
 

@@ -474,7 +474,7 @@ class Session:
         """Handle all events that wait. An error here is a bug: it is logged, and ends this session only."""
         events = self._events.waiting
         try:
-            if self._hooks.stalls.n_noted != self._stalls.n_known:
+            if self._hooks.stalls.n_recorded != self._stalls.n_posted:
                 self._events.put_first(self._stalls.new())
             while events:
                 event, now_ms = events[0], self._clock.now_ms()

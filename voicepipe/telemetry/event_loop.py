@@ -1,5 +1,4 @@
-"""Measure the event loop: sample its lag, catch a stack while it is blocked, and count garbage collector pauses
-apart.
+"""Measure the event loop: sample its lag, sample its stack during a stall, and count the garbage collector's pauses.
 
 All turns share one loop: code that blocks it delays all of them, and no turn's own marks show why.
 """
@@ -28,16 +27,16 @@ LAG_EDGES_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)
 """Upper edges of the buckets in which lags are counted; longer lags are counted after the last."""
 
 CPU_EDGES_MS: Final = (1, 5, 10, 20, 30, 40, 50, 60, 80, 100, 150, 200, 300, 500, 1_000, 2_000, 5_000)
-"""Upper edges of the buckets in which the CPU time of holds is counted."""
+"""Upper edges of the buckets in which the CPU time of stalls is counted."""
 
 WINDOW_MS: Final = 10_000
-"""`figures` cover at least this time, and less than twice as much."""
+"""`figures` covers at least this time, and less than twice as much."""
 
 LOAD_MS: Final = 4_000
 """`cpu_share` covers this time."""
 
 LONG_CPU_MS: Final = 20
-"""From this CPU time on, the time that a hypervisor took is looked up and subtracted."""
+"""From this CPU time on, the time that a hypervisor took is read and subtracted."""
 
 STOLEN_EVERY_MS: Final = 100
 """Interval in which that time is read while the loop does not stall: it costs about 25 us."""
@@ -51,10 +50,10 @@ class EventLoopOptions:
     """Time between two samples. A shorter stall may be missed, and a stall may have started earlier by up to this."""
 
     report_ms: int = 20
-    """Holds of at least this length are noted for the sessions."""
+    """Stalls of at least this length are recorded for the sessions."""
 
     stall_ms: int = 100
-    """Holds of at least this length have their stack caught and are logged."""
+    """Stalls of at least this length are logged, with the stack that was sampled meanwhile."""
 
     log_every_ms: int = 10_000
     """The shortest time between two log lines: a loop that is always blocked would fill the disk."""
@@ -73,8 +72,8 @@ class Stall:
 
     stall_ms: int
     stack: tuple[str, ...]
-    """`file:line function`, innermost first, as it was while the loop was blocked; never a value. Empty: the guard
-    could not look, since C code held the interpreter as well."""
+    """`file:line function`, innermost first, sampled while the loop was blocked; never a value. Empty: C code kept the
+    interpreter's lock, so that the guard got no sample."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +95,7 @@ class EventLoopFigures:
 
     stall_cpu_sum_ms: float
     n_stalls: int
-    """Holds of `stall_ms` and longer."""
+    """Stalls of `stall_ms` and longer."""
 
     last_stall: Stall | None
     gc_pauses: tuple[int, int, int]
@@ -129,7 +128,7 @@ class _Pauses:
 
 
 class EventLoopMonitor:
-    """Watches the event loop in which `watching` was entered."""
+    """Measures the event loop in which `monitoring` was entered."""
 
     def __init__(self, options: EventLoopOptions = _DEFAULTS) -> None:
         self._options = options
@@ -147,13 +146,13 @@ class EventLoopMonitor:
         self._n_stalls = 0
         self._last_stall: Stall | None = None
         self.stalls = StallLog()
-        """The holds of `report_ms` and longer."""
+        """The stalls of `report_ms` and longer."""
 
         self._due_us = 0
         self._timer: asyncio.TimerHandle | None = None
         self._stopped = threading.Event()
-        self._guarding = threading.Thread(target=self._guard, name="loop-guard", daemon=True)
-        self._caught: tuple[int, tuple[str, ...]] = (0, ())
+        self._guard_thread = threading.Thread(target=self._guard, name="loop-guard", daemon=True)
+        self._stack_sample: tuple[int, tuple[str, ...]] = (0, ())
         """(when the missed sample was due, the stack): written by the guard, read when the sample has come."""
 
         self._logged_ms, self._unlogged = -self._options.log_every_ms, 0
@@ -199,21 +198,21 @@ class EventLoopMonitor:
         """Start sampling."""
         gc.callbacks.append(self._pauses.on_collection)
         self._await_next()
-        self._guarding.start()
+        self._guard_thread.start()
 
     def end(self) -> None:
         """Stop sampling."""
         self._stopped.set()
-        self._guarding.join()  # it wakes at once, and its work takes microseconds
+        self._guard_thread.join()  # it wakes at once, and its work takes microseconds
         gc.callbacks.remove(self._pauses.on_collection)
         if self._timer is not None:
             self._timer.cancel()
 
     def _await_next(self) -> None:
         self._due_us = clock.monotonic_us() + self._options.sample_ms * 1_000
-        self._timer = self._loop.call_later(self._options.sample_ms / 1_000, self._look)
+        self._timer = self._loop.call_later(self._options.sample_ms / 1_000, self._sample_lag)
 
-    def _look(self) -> None:
+    def _sample_lag(self) -> None:
         due_us, now_us = self._due_us, clock.monotonic_us()
         self._await_next()
         late_us = max(0, now_us - due_us)
@@ -222,7 +221,7 @@ class EventLoopMonitor:
         self._samples.append((now_us, self._cpu_us))
         stall_ms = (now_us - due_us) // 1_000
         if stall_ms >= min(self._options.report_ms, self._options.stall_ms):
-            self._note(due_us, now_us // 1_000, stall_ms, cpu_ms)
+            self._record_stall(due_us, now_us // 1_000, stall_ms, cpu_ms)
 
     def _count(self, lag_ms: float, now_ms: int) -> None:
         if now_ms - self._window_from_ms >= WINDOW_MS:
@@ -232,48 +231,46 @@ class EventLoopMonitor:
         self._lag_sum_ms += lag_ms
 
     def _count_cpu(self, late_us: int, now_us: int) -> float:
-        """Count the thread's CPU time while this sample was due, and return it: at most its delay, and at most the CPU
-        time used.
-        """
+        """Count the CPU time that the thread used while this sample was late, and return it: at most the delay."""
         cpu_us = clock.thread_cpu_us()
-        hold_ms = min(late_us, cpu_us - self._cpu_us) / 1_000
+        stall_cpu_ms = min(late_us, cpu_us - self._cpu_us) / 1_000
         self._cpu_us = cpu_us
-        if hold_ms >= LONG_CPU_MS or now_us - self._stolen_read_us >= 1_000 * STOLEN_EVERY_MS:
+        if stall_cpu_ms >= LONG_CPU_MS or now_us - self._stolen_read_us >= 1_000 * STOLEN_EVERY_MS:
             stolen_ms = clock.stolen_ms()
-            taken_ms = (now - before for now, before in zip(stolen_ms, self._stolen_ms, strict=False))
-            hold_ms = max(0.0, hold_ms - max(taken_ms, default=0))
+            newly_stolen_ms = (now - before for now, before in zip(stolen_ms, self._stolen_ms, strict=False))
+            stall_cpu_ms = max(0.0, stall_cpu_ms - max(newly_stolen_ms, default=0))
             self._stolen_ms, self._stolen_read_us = stolen_ms, now_us
-        self._stall_cpu_counts[bisect_left(CPU_EDGES_MS, hold_ms)] += 1
-        self._stall_cpu_sum_ms += hold_ms
-        return hold_ms
+        self._stall_cpu_counts[bisect_left(CPU_EDGES_MS, stall_cpu_ms)] += 1
+        self._stall_cpu_sum_ms += stall_cpu_ms
+        return stall_cpu_ms
 
-    def _note(self, due_us: int, now_ms: int, stall_ms: int, cpu_ms: float) -> None:
+    def _record_stall(self, due_us: int, now_ms: int, stall_ms: int, cpu_ms: float) -> None:
         if stall_ms >= self._options.stall_ms:
-            caught_us, stack = self._caught
-            was_caught = caught_us == due_us
-            self._last_stall = Stall(now_ms - stall_ms, stall_ms, stack if was_caught else ())
+            sampled_us, stack = self._stack_sample
+            was_sampled = sampled_us == due_us
+            self._last_stall = Stall(now_ms - stall_ms, stall_ms, stack if was_sampled else ())
             self._n_stalls += 1
-            # A loop that nothing was seen to block, and that used no CPU, was idle: the machine did not run it.
-            if not was_caught and cpu_ms >= LONG_CPU_MS:
+            # A loop without a sampled stack that used no CPU was idle: the machine did not run it.
+            if not was_sampled and cpu_ms >= LONG_CPU_MS:
                 self._log(stall_ms, (), now_ms)
         if stall_ms >= self._options.report_ms:
-            self.stalls.note(now_ms - stall_ms, now_ms)
+            self.stalls.record(now_ms - stall_ms, now_ms)
 
     # --- in the guard's thread ------------------------------------------------------------------
 
     def _guard(self) -> None:
-        """Catch the stack of a blocked loop, once for each hold."""
+        """Sample the stack of a blocked loop, once for each stall."""
         stall_us = self._options.stall_ms * 1_000
-        # It sleeps until a hold could be long enough: on a healthy loop the due time has moved on by then.
+        # Sleep until a stall could be long enough: on a healthy loop the due time has moved on by then.
         while not self._stopped.wait(max(1_000, self._due_us + stall_us - clock.monotonic_us()) / 1e6):
             due_us, now_us = self._due_us, clock.monotonic_us()
             if now_us - due_us < stall_us:
                 continue
-            if self._caught[0] != due_us:
-                self._catch(due_us, now_us)
+            if self._stack_sample[0] != due_us:
+                self._sample_stack(due_us, now_us)
             self._stopped.wait(stall_us / 1e6)
 
-    def _catch(self, due_us: int, now_us: int) -> None:
+    def _sample_stack(self, due_us: int, now_us: int) -> None:
         try:
             stack = stack_of(self._thread_id)
         except OSError:  # no file descriptor is left
@@ -281,8 +278,8 @@ class EventLoopMonitor:
         if is_idle(stack):
             stack = ()
         if self._due_us != due_us:
-            return  # the hold has ended meanwhile, and this is the stack of other code
-        self._caught = (due_us, stack)
+            return  # the stall has ended meanwhile, and this is the stack of other code
+        self._stack_sample = (due_us, stack)
         if stack:
             self._log((now_us - due_us) // 1_000, stack, now_us // 1_000)
 
@@ -298,11 +295,11 @@ class EventLoopMonitor:
 
 
 @contextmanager
-def watching(options: EventLoopOptions = _DEFAULTS) -> Iterator[EventLoopMonitor]:
-    """Watch the running loop while the block runs."""
-    health = EventLoopMonitor(options)
-    health.begin()
+def monitoring(options: EventLoopOptions = _DEFAULTS) -> Iterator[EventLoopMonitor]:
+    """Measure the running loop while the block runs."""
+    monitor = EventLoopMonitor(options)
+    monitor.begin()
     try:
-        yield health
+        yield monitor
     finally:
-        health.end()
+        monitor.end()

@@ -1,5 +1,5 @@
-"""Store the latest stalls of the event loop. Sessions read them when they handle an event: to note a stall takes as
-long with a thousand sessions as with one, while all of them are late already."""
+"""Store the latest stalls of the event loop. Each session reads them when it handles an event, so that recording a
+stall takes as long with a thousand sessions as with one."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from collections import deque
 from itertools import islice
 from typing import Final
 
-REMEMBERED: Final = 64
-"""Number of stalls kept: those of more than a second in which a session had no event. A turn's record has 8."""
+MAX_STALLS: Final = 64
+"""Number of stalls stored: more than a second of them, for a session without an event. A turn's record has 8."""
 
 
 class StallLog:
     """The stalls, as (from_ms, until_ms) on `clock.monotonic_ms`'s scale."""
 
     def __init__(self) -> None:
-        self.n_noted = 0
+        self.n_recorded = 0
         """Number of stalls so far."""
 
         # Full: the oldest is dropped.
-        self._latest: deque[tuple[int, int]] = deque(maxlen=REMEMBERED)
+        self._latest: deque[tuple[int, int]] = deque(maxlen=MAX_STALLS)
 
-    def note(self, from_ms: int, until_ms: int) -> None:
+    def record(self, from_ms: int, until_ms: int) -> None:
         """Add a stall that has just ended."""
-        self.n_noted += 1
+        self.n_recorded += 1
         self._latest.append((from_ms, until_ms))
 
-    def since(self, n_noted: int) -> tuple[tuple[int, int], ...]:
-        """Return the stalls after the first `n_noted`, in time order: at most the latest `REMEMBERED`."""
-        n_new = min(self.n_noted - n_noted, len(self._latest))
+    def since(self, n_recorded: int) -> tuple[tuple[int, int], ...]:
+        """Return the stalls after the first `n_recorded`, in time order: at most the latest `MAX_STALLS`."""
+        n_new = min(self.n_recorded - n_recorded, len(self._latest))
         return tuple(islice(self._latest, len(self._latest) - n_new, None))

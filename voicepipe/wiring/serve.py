@@ -124,7 +124,7 @@ def set_aside_what_stays() -> None:
     """Exempt modules and settings from garbage collection, since they last as long as the process, and collect more
     rarely.
 
-    A collection of the oldest generation holds the event loop. With all modules it takes 100 ms and more, after
+    A collection of the oldest generation blocks the event loop. With all modules it takes 100 ms and more, after
     every few sessions; without them it takes a few ms.
     """
     gc.collect()

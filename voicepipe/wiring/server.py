@@ -46,7 +46,7 @@ from voicepipe.server.workers.shared import SharedAttempts, SharedFeed, deliver_
 from voicepipe.server.workers.snapshots import WorkerSnapshots
 from voicepipe.storage import StorageHealth, advice, kind_of
 from voicepipe.telemetry.ended_turns import EndedTurns
-from voicepipe.telemetry.event_loop import EventLoopMonitor, watching
+from voicepipe.telemetry.event_loop import EventLoopMonitor, monitoring
 from voicepipe.telemetry.isolation import isolated, keep_running
 from voicepipe.telemetry.journal.writer import JournalWriter
 from voicepipe.telemetry.live_feed import Feed
@@ -488,7 +488,7 @@ def _once(*handlers: Callable[[StoredTurn], None]) -> Callable[[StoredTurn], Non
 
 @asynccontextmanager
 async def _loop_monitor() -> AsyncIterator[EventLoopMonitor]:
-    with watching() as loop:
+    with monitoring() as loop:
         yield loop
 
 

@@ -37,7 +37,7 @@ HANG_UP_S = 0.08
 """Time limit for the vendor's closing message; the port allows 100 ms for leaving."""
 
 JOINED_MS = 200
-"""Waiting audio is sent in messages of at most this size: thousands of small ones would hold the event loop."""
+"""Waiting audio is sent in messages of at most this size: thousands of small ones would block the event loop."""
 
 UNSENT_BYTES = 8 << 10
 """With more than this in the output buffer of this process, messages wait in the queue, where their number is bounded.

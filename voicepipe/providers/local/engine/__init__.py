@@ -2,6 +2,5 @@
 
 Run as `python -m voicepipe.providers.local.engine --socket PATH`; `process.start_engine` does that. It serves every
 process of the user that opens its socket, and ends with its last client. It uses threads and one event loop, because
-the three runtimes release the interpreter's lock while they compute. Measured, the loop is never held for more than 5
-ms.
+the three runtimes release the interpreter's lock while they compute. Measured, the loop is blocked for at most 5 ms.
 """
