@@ -106,6 +106,13 @@ BANNED_IN: Final = {
         "owed": "unwritten",
         "texts": "snapshots (of sessions)",
     },
+    tuple(
+        f"{root}/{package}"
+        for root in ("voicepipe", "tests")
+        for package in ("auth", "cluster", "server", "session", "telemetry")
+    ): {
+        "trouble": "failure, error, kind",
+    },
     ("voicepipe/session", "tests/session"): {"crowd": "active (clients)", "pace": "read_limit", "orders": "requests"},
 }
 """Folders -> word -> what to say instead in the names of their files. Elsewhere the word has its usual meaning."""
@@ -293,6 +300,7 @@ def test_a_word_is_banned_in_some_folders() -> None:
     assert banned_in("voicepipe/cluster", "Place")
     assert banned_in("voicepipe/cluster", "n_owed")
     assert banned_in("voicepipe/cluster", "SessionTexts")
+    assert banned_in("tests/server", "trouble")
     assert banned_in("voicepipe/server", "placed") == ()
     assert banned_in("voicepipe/server", "slot") == ()
     assert banned_in("voicepipe/evals", "places") == ()

@@ -1,4 +1,4 @@
-"""How troubles of stores are known, and how often they are logged."""
+"""How failures of stores are tracked, and how often they are logged."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def test_each_failure_is_reported_once_with_its_end() -> None:
     log.health.worked("records")
     for kind in ("locked", "locked", "full"):
         log.health.failed("records", kind, f"/a/file: {kind}")
-    (trouble,) = log.health.failing_stores()
-    assert (trouble.store, trouble.kind, trouble.since_ms) == ("records", "full", 1_000)
+    (failing,) = log.health.failing_stores()
+    assert (failing.store, failing.kind, failing.since_ms) == ("records", "full", 1_000)
     log.now_ms += 70
     log.health.worked("records")
     assert log.changes == [StoreFailed("records", "locked", "/a/file: locked", 0), StoreRecovered("records", 70)]
@@ -34,7 +34,7 @@ def test_each_failure_is_reported_once_with_its_end() -> None:
 
 
 def test_a_store_that_comes_and_goes_does_not_fill_the_log() -> None:
-    """The changes between are counted, and a trouble that lasts is reported in the end."""
+    """The changes between are counted, and a failure that lasts is reported in the end."""
     log = Log()
     for _ in range(50):
         log.health.failed("keys", "locked", "x")
@@ -55,7 +55,7 @@ def test_each_store_is_reported_by_itself() -> None:
     log.health.failed("records", "unreachable", "y")
     log.health.lost("shared", 3, "counts")
     assert [type(change) for change in log.changes] == [StoreFailed, StoreFailed, StoreLost]
-    assert [trouble.store for trouble in log.health.failing_stores()] == ["keys", "records"]
+    assert [failing.store for failing in log.health.failing_stores()] == ["keys", "records"]
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final, Literal
 
-TroubleKind = Literal["full", "locked", "read_only", "damaged", "io_error", "unreachable", "unknown"]
-"""What is wrong with a place where something is stored."""
+StorageFailureKind = Literal["full", "locked", "read_only", "damaged", "io_error", "unreachable", "unknown"]
+"""How a store fails."""
 
 
 class VoicepipeError(Exception):
@@ -102,7 +102,7 @@ class StoreUnavailable(Overload):
     The text is for anybody; `detail` is for the log, since it may name files.
     """
 
-    def __init__(self, kind: TroubleKind = "unknown", detail: str = "") -> None:
+    def __init__(self, kind: StorageFailureKind = "unknown", detail: str = "") -> None:
         super().__init__("The server can't look that up at the moment.", retry_after_ms=2_000)
         self.kind, self.detail = kind, detail
 

@@ -1,4 +1,4 @@
-"""Which of the places that this process stores things in are in trouble, and why."""
+"""Track which stores of this process fail, since when, and how."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from voicepipe.errors import TroubleKind
+from voicepipe.errors import StorageFailureKind
 
 StoreName = Literal["shared", "keys", "records", "webhooks", "journals", "recordings", "audio_cache", "responses"]
 """`shared` is what processes and nodes agree on (used tokens, revocations, slots); `keys` the file of API keys and
@@ -30,7 +30,7 @@ STORES: Final[tuple[StoreName, ...]] = (
 LOG_EVERY_MS: Final = 10_000
 """A store whose state changes more often is logged once in that time; the changes between are counted."""
 
-_BY_SQLITE: Final[dict[int, TroubleKind]] = {
+_BY_SQLITE: Final[dict[int, StorageFailureKind]] = {
     sqlite3.SQLITE_FULL: "full",
     sqlite3.SQLITE_BUSY: "locked",
     sqlite3.SQLITE_LOCKED: "locked",
@@ -46,7 +46,7 @@ _BY_SQLITE: Final[dict[int, TroubleKind]] = {
     sqlite3.SQLITE_CANTOPEN: "io_error",
 }
 
-_BY_ERRNO: Final[dict[int, TroubleKind]] = {
+_BY_ERRNO: Final[dict[int, StorageFailureKind]] = {
     errno.ENOSPC: "full",
     errno.EDQUOT: "full",
     errno.EFBIG: "full",
@@ -62,8 +62,8 @@ _BY_ERRNO: Final[dict[int, TroubleKind]] = {
 }
 
 
-def kind_of(error: BaseException) -> TroubleKind:
-    """Return what kind of trouble a store's error means; `unknown` where it may be the fault of what was stored."""
+def kind_of(error: BaseException) -> StorageFailureKind:
+    """Return the kind of failure that a store's error means; `unknown`: what was stored may be invalid."""
     if isinstance(error, sqlite3.Error):
         return _BY_SQLITE.get((getattr(error, "sqlite_errorcode", None) or 0) & 0xFF, "unknown")
     if isinstance(error, TimeoutError | ConnectionError):
@@ -73,7 +73,7 @@ def kind_of(error: BaseException) -> TroubleKind:
     return "unknown"
 
 
-_ADVICE: Final[dict[TroubleKind, str]] = {
+_ADVICE: Final[dict[StorageFailureKind, str]] = {
     "full": "make room on its disk, or name another folder with --data-dir",
     "locked": "another program holds it: end that, or wait",
     "read_only": "mount it so that it can be written, give it to the user who runs voicepipe, or name another folder "
@@ -82,17 +82,17 @@ _ADVICE: Final[dict[TroubleKind, str]] = {
 }
 
 
-def advice(kind: TroubleKind, otherwise: str) -> str:
+def advice(kind: StorageFailureKind, otherwise: str) -> str:
     """Return what a person can do about a store that can't be opened; `otherwise` where its content is at fault."""
     return _ADVICE.get(kind, otherwise)
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
-    """One store in trouble. It names no file: anybody may see it."""
+class FailingStore:
+    """A store that fails. It names no file, so that it may be published."""
 
     store: StoreName
-    kind: TroubleKind
+    kind: StorageFailureKind
     since_ms: int
     """When it began, in ms since 1970 UTC."""
 
@@ -102,7 +102,7 @@ class StoreFailed:
     """A store has begun to fail."""
 
     store: StoreName
-    kind: TroubleKind
+    kind: StorageFailureKind
     detail: str
     """In the store's own words, for the log: it may name files."""
 
@@ -132,7 +132,7 @@ Change = StoreFailed | StoreRecovered | StoreLost
 
 @dataclass(slots=True)
 class _State:
-    trouble: Trouble | None = None
+    failing: FailingStore | None = None
     failures: int = 0
     logged_ms: int | None = None
     is_logged: bool = False
@@ -159,20 +159,20 @@ class StorageHealth:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _states: dict[StoreName, _State] = field(default_factory=lambda: {store: _State() for store in STORES})
 
-    def failed(self, store: StoreName, kind: TroubleKind, detail: str) -> None:
-        """Note that a store did not do what was asked of it; `detail` is for the log alone."""
+    def failed(self, store: StoreName, kind: StorageFailureKind, detail: str) -> None:
+        """Record that a store failed; `detail` is for the log alone."""
         with self._lock:
             change = self._failed(self._states[store], store, kind, detail)
         if change is not None:
             self.on_change(change)
 
     def worked(self, store: StoreName) -> None:
-        """Note that a store did what was asked of it. Cheap while nothing is wrong."""
-        if self._states[store].trouble is None:
+        """Record that a store worked. Cheap while it does not fail."""
+        if self._states[store].failing is None:
             return
         with self._lock:
             state = self._states[store]
-            was, was_logged, state.trouble, state.is_logged = state.trouble, state.is_logged, None, False
+            was, was_logged, state.failing, state.is_logged = state.failing, state.is_logged, None, False
         if was is not None and was_logged:
             self.on_change(StoreRecovered(store, self.now_ms() - was.since_ms))
 
@@ -180,22 +180,22 @@ class StorageHealth:
         """Report that data to be stored was lost."""
         self.on_change(StoreLost(store, count, what))
 
-    def failing_stores(self) -> tuple[Trouble, ...]:
-        """Return the stores that are in trouble now."""
-        return tuple(state.trouble for state in self._states.values() if state.trouble is not None)
+    def failing_stores(self) -> tuple[FailingStore, ...]:
+        """Return the stores that fail now."""
+        return tuple(state.failing for state in self._states.values() if state.failing is not None)
 
     def failures(self, store: StoreName) -> int:
         """Return how often a store has begun to fail since the process began."""
         return self._states[store].failures
 
-    def _failed(self, state: _State, store: StoreName, kind: TroubleKind, detail: str) -> StoreFailed | None:
+    def _failed(self, state: _State, store: StoreName, kind: StorageFailureKind, detail: str) -> StoreFailed | None:
         now_ms = self.now_ms()
-        if state.trouble is None:
-            state.trouble = Trouble(store, kind, now_ms)
+        if state.failing is None:
+            state.failing = FailingStore(store, kind, now_ms)
             state.failures += 1
             state.unlogged += 1
-        elif state.trouble.kind != kind:
-            state.trouble = replace(state.trouble, kind=kind)
+        elif state.failing.kind != kind:
+            state.failing = replace(state.failing, kind=kind)
         if state.is_logged or (state.logged_ms is not None and 0 <= now_ms - state.logged_ms < LOG_EVERY_MS):
             return None
         state.is_logged, state.logged_ms, unlogged, state.unlogged = True, now_ms, state.unlogged - 1, 0

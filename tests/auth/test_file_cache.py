@@ -13,24 +13,24 @@ from voicepipe.storage import StorageHealth
 
 
 class File:
-    """A file of keys whose state and trouble a test sets, with a clock that stands still."""
+    """A file of keys whose state and error a test sets, with a clock that stands still."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_ms, self.state, self.n_looks = 1_000, b"1", 0
-        self.trouble: Exception | None = None
+        self.error: Exception | None = None
         self.health = StorageHealth(lambda: self.now_ms, lambda _: None)
         self.cache: FileCache[str] = FileCache(self.look, self.health)
         monkeypatch.setattr(file_cache, "monotonic_ms", lambda: self.now_ms)
 
     def look(self) -> bytes:
         self.n_looks += 1
-        if isinstance(self.trouble, OSError):
-            raise self.trouble
+        if isinstance(self.error, OSError):
+            raise self.error
         return self.state
 
     def read(self) -> str:
-        if self.trouble is not None:
-            raise self.trouble
+        if self.error is not None:
+            raise self.error
         return f"keys of {self.state.decode()}"
 
     def get(self) -> str:
@@ -50,30 +50,30 @@ def test_nothing_is_current_before_the_first_reading_and_after_a_change(file: Fi
     assert file.get() == "keys of 2"
 
 
-@pytest.mark.parametrize("trouble", [OSError("gone"), KeysUnreadable("locked", "locked")])
-def test_a_file_that_was_never_read_is_an_error(file: File, trouble: Exception) -> None:
-    file.trouble = trouble
-    with pytest.raises(type(trouble)):
+@pytest.mark.parametrize("error", [OSError("gone"), KeysUnreadable("locked", "locked")])
+def test_a_file_that_was_never_read_is_an_error(file: File, error: Exception) -> None:
+    file.error = error
+    with pytest.raises(type(error)):
         file.get()
 
 
-@pytest.mark.parametrize("trouble", [OSError("gone"), KeysUnreadable("locked", "locked")])
+@pytest.mark.parametrize("error", [OSError("gone"), KeysUnreadable("locked", "locked")])
 def test_a_file_that_can_not_be_read_now_is_remembered_and_tried_again_after_a_while(
-    file: File, trouble: Exception
+    file: File, error: Exception
 ) -> None:
     file.get()
-    file.state, file.trouble = b"2", trouble
+    file.state, file.error = b"2", error
     assert file.get() == "keys of 1"
     assert file.health.failures("keys") == 1
     n_looks = file.n_looks
     assert file.get() == "keys of 1"
     assert file.n_looks == n_looks, "it is not looked at before its time"
-    file.now_ms, file.trouble = file.now_ms + RETRY_MS, None
+    file.now_ms, file.error = file.now_ms + RETRY_MS, None
     assert file.get() == "keys of 2"
     assert file.health.failing_stores() == ()
 
 
-def test_a_trouble_between_the_look_and_the_reading_is_one_as_well(file: File) -> None:
+def test_an_error_between_stat_and_read_is_reported(file: File) -> None:
     file.get()
     file.state = b"2"
 

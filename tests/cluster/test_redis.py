@@ -406,7 +406,7 @@ async def test_promise_holds_during_faults(promise: faults.FaultPromise, fault: 
     async def rig() -> AsyncIterator[faults.Rig]:
         yield faults.Rig(
             open_store=lambda: open_redis(redis.url, name, poll_ms=10, answer_ms=150),
-            trouble=lambda: FAULTS[fault](redis),
+            failing=lambda: FAULTS[fault](redis),
             can_read=False,
         )
 

@@ -43,7 +43,7 @@ class FaultyCluster:
         self._over = asyncio.Event()
 
     @contextmanager
-    def trouble(self, fault: Literal["refuses", "hangs"]) -> Iterator[None]:
+    def failing(self, fault: Literal["refuses", "hangs"]) -> Iterator[None]:
         self._fault, self._over = fault, asyncio.Event()
         try:
             yield
@@ -109,7 +109,7 @@ async def opened(cluster: Cluster) -> AsyncIterator[Cluster]:
 @asynccontextmanager
 async def in_memory(fault: Literal["refuses", "hangs"]) -> AsyncIterator[faults.Rig]:
     cluster = FaultyCluster()
-    yield faults.Rig(open_store=partial(opened, cluster), trouble=partial(cluster.trouble, fault), can_read=False)
+    yield faults.Rig(open_store=partial(opened, cluster), failing=partial(cluster.failing, fault), can_read=False)
 
 
 @contextmanager
@@ -146,10 +146,10 @@ async def in_a_file(folder: Path, name: str) -> AsyncIterator[faults.Rig]:
             finally:
                 stores.remove(cluster)
 
-    def trouble() -> Any:
+    def failing() -> Any:
         return plant(folder / FILE_NAME) if plant is not None else read_only(stores)
 
-    yield faults.Rig(open_store=open_store, trouble=trouble, can_read=can_read)
+    yield faults.Rig(open_store=open_store, failing=failing, can_read=can_read)
 
 
 @pytest.mark.parametrize("fault", ["refuses", "hangs", *PLANTED])
@@ -219,7 +219,7 @@ async def test_cancelled_request_leaves_no_slot() -> None:
     """Its store took one while it hung; when the fault ends the slot is given back."""
     store = FaultyCluster()
     async with open_resilient(store, StorageHealth(unix_ms), ResilientOptions(first_pause_ms=5)) as cluster:
-        with store.trouble("hangs"):
+        with store.failing("hangs"):
             now_s = unix_s()
             request = cluster.take_slots("s1", {"m": 1}, owner="p", until_s=now_s + 30, now_s=now_s)
             async with asyncio.TaskGroup() as group:
@@ -235,7 +235,7 @@ async def test_cancelled_count_is_still_counted(fault: Any) -> None:
     store = FaultyCluster()
     options = ResilientOptions(answer_ms=20, first_pause_ms=5, last_pause_ms=5)
     async with open_resilient(store, StorageHealth(unix_ms), options) as cluster:
-        with store.trouble(fault):
+        with store.failing(fault):
             async with asyncio.TaskGroup() as group:
                 task = group.create_task(_count(cluster, 3))
                 await asyncio.sleep(0)

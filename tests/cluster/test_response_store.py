@@ -130,7 +130,7 @@ async def test_a_file_that_fails_is_reported_and_recovers(open_store: Open, spoi
     with pytest.raises(StoreUnavailable) as failed:
         await store.keep(response("r1"), now_s=1)
     assert FILE_NAME in failed.value.detail
-    assert [trouble.store for trouble in health.failing_stores()] == ["responses"]
+    assert [failing.store for failing in health.failing_stores()] == ["responses"]
     store._path.rmdir() if store._path.is_dir() else store._path.unlink()
     assert await store.keep(response("r1"), now_s=1)
     assert health.failing_stores() == ()

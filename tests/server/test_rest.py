@@ -211,7 +211,7 @@ async def test_routes_that_are_not_there_answer_in_json(serve: Any) -> None:
             assert answer.status == 200
 
 
-async def test_a_store_in_trouble_is_not_our_failure_and_names_no_file(serve: Any) -> None:
+async def test_a_failing_store_is_not_our_failure_and_names_no_file(serve: Any) -> None:
     async with serve() as server:
         await server.context.turns.close()
         for path in ("/v1/turns", "/v1/turns/t1", "/v1/stats", "/v1/sessions"):
@@ -228,9 +228,9 @@ async def test_a_failing_store_is_reported_and_the_server_is_ready(serve: Any) -
     async with serve() as server:
         server.context.storage.failed("records", "full", "/a/path: database or disk is full")
         status, body = await server.get("/readyz")
-        (trouble,) = body.pop("storage")
+        (failing,) = body.pop("storage")
         assert (status, body) == (200, {"status": "ready", "missing": []})
-        assert (trouble.pop("since")[-1], trouble) == ("Z", {"store": "records", "trouble": "full"})
+        assert (failing.pop("since")[-1], failing) == ("Z", {"store": "records", "kind": "full"})
         async with server.http.get(f"{server.base}/metrics") as answer:
             lines = (await answer.text()).splitlines()
         assert 'voicepipe_storage_failing{store="records"} 1.0' in lines

@@ -105,7 +105,7 @@ async def test_what_another_version_has_stored_is_left_out(nodes: tuple[ApiKeys,
 async def test_a_failure_is_tried_again(
     nodes: tuple[ApiKeys, ApiKeys], error: Exception, n_logged: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The store's own trouble is logged elsewhere."""
+    """The store's own failure is logged elsewhere."""
     store = Store()
     store.error = error
     with caplog.at_level(logging.WARNING):

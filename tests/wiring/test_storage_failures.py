@@ -56,7 +56,7 @@ class Client:
     async def failing_stores(self) -> dict[str, str]:
         status, body = await self.request("GET", "/readyz")
         assert (status, body["status"]) == (200, "ready")
-        return {each["store"]: each["trouble"] for each in body.get("storage", ())}
+        return {each["store"]: each["kind"] for each in body.get("storage", ())}
 
     async def turns(self) -> set[str]:
         status, body = await self.request("GET", "/v1/turns")
@@ -82,7 +82,7 @@ async def run_scenario(tmp_path: Path, scenario: Scenario, **more: object) -> No
 
 
 @contextmanager
-def trouble(fault: store_faults.Fault, data: Path) -> Iterator[None]:
+def failing(fault: store_faults.Fault, data: Path) -> Iterator[None]:
     with ExitStack() as faults:
         for name in FILES:
             faults.enter_context(fault(data / name))
@@ -110,7 +110,7 @@ async def test_no_call_is_refused_and_no_turn_is_lost(tmp_path: Path, name: str)
             return (await client.turns()) >= turns or None
 
         await eventually(stored)
-        with trouble(FAULTS[name], data):
+        with failing(FAULTS[name], data):
             minted = await client.mint(max_sessions=1)
             turns |= {await client.turn(key) for key in ("", fresh, minted)}
             for spent in (used, minted):
@@ -147,7 +147,7 @@ async def test_what_only_the_store_knows_is_refused_if_that_was_chosen(tmp_path:
 
     async def scenario(client: Client, data: Path) -> None:
         secret = await client.mint()
-        with trouble(store_faults.damaged, data):
+        with failing(store_faults.damaged, data):
             await client.turn()
             status, body = await client.request("GET", "/v1/realtime", key=secret)
             assert (status, body["error"]["code"]) == (503, "storage_unavailable")
@@ -161,13 +161,13 @@ async def test_what_only_the_store_knows_is_refused_if_that_was_chosen(tmp_path:
     await run_scenario(tmp_path, scenario, **{"server.store_unavailable": "refuse"})
 
 
-async def test_a_revocation_in_trouble_holds_at_once_and_says_that_it_is_not_stored(tmp_path: Path) -> None:
+async def test_a_revocation_while_the_store_fails_counts_at_once_and_says_that_it_is_not_stored(tmp_path: Path) -> None:
     """And is stored later."""
 
     async def scenario(client: Client, data: Path) -> None:
         body = {"voicepipe": {"subject": "anna"}}
         _, minted = await client.request("POST", "/v1/realtime/client_secrets", body)
-        with trouble(store_faults.full, data):
+        with failing(store_faults.full, data):
             gone = await client.request("POST", "/v1/realtime/client_secrets/revoke", {"subject": "anna"})
             assert gone == (200, {"revoked": True, "stored": False})
             status, body = await client.request("GET", "/v1/realtime", key=minted["value"])

@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 
 from voicepipe.auth.sqlite import KeysUnreadable
 from voicepipe.clock import monotonic_ms
-from voicepipe.errors import TroubleKind
+from voicepipe.errors import StorageFailureKind
 from voicepipe.storage import StorageHealth, kind_of
 
 T = TypeVar("T")
@@ -86,7 +86,7 @@ class FileCache(Generic[T]):
             assert self._found is not None
             return self._found[1]
 
-    def _failed(self, kind: TroubleKind, why: Exception) -> None:
+    def _failed(self, kind: StorageFailureKind, why: Exception) -> None:
         if self._found is None:
             raise why
         self._retry_ms = monotonic_ms() + RETRY_MS

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final
 
-from voicepipe.errors import ConfigError, TroubleKind
+from voicepipe.errors import ConfigError, StorageFailureKind
 from voicepipe.storage import kind_of
 
 FILE_NAME: Final = "auth.sqlite3"
@@ -31,7 +31,7 @@ DAMAGED: Final = ". If the file is damaged move it away: new keys are made, and 
 class KeysUnreadable(ConfigError):
     """The file cannot be read or written; `kind` says what is wrong."""
 
-    def __init__(self, why: str, kind: TroubleKind) -> None:
+    def __init__(self, why: str, kind: StorageFailureKind) -> None:
         super().__init__(why)
         self.kind = kind
 

@@ -16,7 +16,7 @@ from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from voicepipe.errors import ConfigError, StoreUnavailable, TroubleKind
+from voicepipe.errors import ConfigError, StorageFailureKind, StoreUnavailable
 
 CONNECTIONS: Final = 16
 """Connections of one process. A request takes under 1 ms at the server, so more would wait there."""
@@ -37,7 +37,7 @@ LAST_PAUSE_MS: Final = 2_000
 
 _SCHEMES: Final = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss"}
 
-_KINDS: Final[dict[str, TroubleKind]] = {
+_KINDS: Final[dict[str, StorageFailureKind]] = {
     "OOM": "full",
     "MISCONF": "full",
     "READONLY": "read_only",
@@ -46,7 +46,7 @@ _KINDS: Final[dict[str, TroubleKind]] = {
     "CLUSTERDOWN": "unreachable",
     "BUSY": "locked",
 }
-"""The first word of the server's error -> what kind of trouble it is. MISCONF: it can't write its own file."""
+"""The first word of the server's error -> the kind of failure. MISCONF: it can't write its own file."""
 
 
 class _Unknown(Exception):

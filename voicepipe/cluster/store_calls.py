@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from voicepipe.clock import monotonic_ms
-from voicepipe.errors import Overload, StoreUnavailable, TroubleKind
+from voicepipe.errors import Overload, StorageFailureKind, StoreUnavailable
 from voicepipe.storage import StorageHealth
 
 T = TypeVar("T")
@@ -239,7 +239,7 @@ class StoreCalls:
             breaker.is_open = False
         return outcome.or_raise()
 
-    def _fail(self, breaker: StoreBreaker, kind: TroubleKind, detail: str) -> None:
+    def _fail(self, breaker: StoreBreaker, kind: StorageFailureKind, detail: str) -> None:
         breaker.is_open, breaker.next_probe_ms = True, monotonic_ms() + RETRY_MS
         self.recovery_needed.set()
         if kind == "unreachable":

@@ -44,7 +44,7 @@ class LeftSessions:
                 while await self.end_one():
                     pass
             except (Overload, StoreError, TimeoutError):
-                continue  # the store of either logs its own trouble; another process, or this one, does it later
+                continue  # the failing store is logged once; another process, or this one, does it later
 
     async def end_one(self) -> bool:
         """End the records of one session, and delete its snapshot; False: there is none.

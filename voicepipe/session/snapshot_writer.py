@@ -234,7 +234,7 @@ class SnapshotWriter:
                     self._settled.set()
                 if self.on_written is not None and not self._changed.is_set():
                     self.on_written()
-            except Overload:  # the store's own trouble is logged once, for all sessions
+            except Overload:  # the failing store is logged once, for all sessions
                 self._can_wait = False
                 self._settled.set()
                 self._changed.set()

@@ -32,10 +32,8 @@ def new_health() -> StorageHealth:
 
 
 def failing_stores_plain(health: StorageHealth) -> list[dict[str, Any]]:
-    """Return the stores that fail now, as plain values for JSON: `store`, `trouble`, `since`. They name no file."""
-    return [
-        {"store": each.store, "trouble": each.kind, "since": _iso(each.since_ms)} for each in health.failing_stores()
-    ]
+    """Return the stores that fail now, as plain values for JSON: `store`, `kind`, `since`. They name no file."""
+    return [{"store": each.store, "kind": each.kind, "since": _iso(each.since_ms)} for each in health.failing_stores()]
 
 
 def storage_samples(health: StorageHealth) -> Iterator[Sample]:

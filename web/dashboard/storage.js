@@ -6,7 +6,7 @@
 
 import { make } from "../elements.js";
 
-/** @typedef {{store: string, trouble: string, since: string}} Trouble */
+/** @typedef {{store: string, kind: string, since: string}} FailingStore */
 
 /** @type {Record<string, string>} */
 const STORES = {
@@ -19,7 +19,7 @@ const STORES = {
 };
 
 /** @type {Record<string, string>} */
-const REASONS = {
+const KINDS = {
   full: "no room left",
   locked: "locked by another program",
   read_only: "can only be read",
@@ -34,21 +34,21 @@ const MEANS =
   "again; a server that ends before loses it. The log’s event storage_failed names the file and the reason.";
 
 /**
- * @param {Trouble[]} failures
+ * @param {FailingStore[]} failures
  * @returns {Node[]} empty while all stores work
  */
 export function storageNotice(failures) {
   if (!failures.length) return [];
-  const stores = failures.map(({ store, trouble, since }) => {
+  const stores = failures.map(({ store, kind, since }) => {
     const at = new Date(since).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
-    return `${STORES[store] ?? store} (${REASONS[trouble] ?? trouble}, since ${at})`;
+    return `${STORES[store] ?? store} (${KINDS[kind] ?? kind}, since ${at})`;
   });
-  const more = make("a", { href: "/docs/operating#when-storage-is-in-trouble" }, "What to do");
+  const more = make("a", { href: "/docs/records#when-storage-fails" }, "What to do");
   return [
     make(
       "details",
       { id: "storage-details" },
-      make("summary", {}, `▲ Storage in trouble: ${stores.join("; ")}. Calls go on.`),
+      make("summary", {}, `▲ Failing stores: ${stores.join("; ")}. Calls go on.`),
       make("p", {}, `${MEANS} `, more),
     ),
   ];

@@ -43,9 +43,9 @@ def _together(states: Sequence[WorkerState]) -> WorkerState:
     storage: dict[str, dict[str, Any]] = {}
     for state in states:
         sessions.update(state.open)
-        for trouble in state.storage:
-            before = storage.setdefault(trouble["store"], trouble)
-            storage[trouble["store"]] = min(before, trouble, key=lambda each: str(each["since"]))
+        for failing in state.storage:
+            before = storage.setdefault(failing["store"], failing)
+            storage[failing["store"]] = min(before, failing, key=lambda each: str(each["since"]))
     return WorkerState(
         open=sessions,
         storage=[*storage.values()],

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, Protocol
 
-from voicepipe.errors import ProtocolError, TroubleKind, VoicepipeError
+from voicepipe.errors import ProtocolError, StorageFailureKind, VoicepipeError
 from voicepipe.telemetry.record_json import record_plain
 from voicepipe.telemetry.rollups.arms import ArmTurn
 from voicepipe.telemetry.rollups.stats import Stats
@@ -38,7 +38,7 @@ class StoreError(VoicepipeError):
     The text may name files: it is for the log.
     """
 
-    def __init__(self, why: str, kind: TroubleKind = "unknown") -> None:
+    def __init__(self, why: str, kind: StorageFailureKind = "unknown") -> None:
         super().__init__(why)
         self.kind = kind
 

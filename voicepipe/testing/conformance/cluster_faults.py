@@ -32,7 +32,7 @@ class Rig:
     open_store: Callable[[], AbstractAsyncContextManager[Cluster]]
     """Opens the same store each time."""
 
-    trouble: Callable[[], AbstractContextManager[None]]
+    failing: Callable[[], AbstractContextManager[None]]
     """Makes the open store fail while the block runs."""
 
     can_read: bool
@@ -92,7 +92,7 @@ async def a_call_by_an_unknown_client_secret_goes_through(open_rig: OpenRig) -> 
     """With `admit`, no step raises from the token check to the slot."""
     claims, now_s = claims_of(issued_at_s=unix_s()), unix_s()
     async with bench(open_rig) as its:
-        with its.rig.trouble():
+        with its.rig.failing():
             assert not await its.cluster.is_revoked(claims)
             assert await _use(its.cluster, counter(claims, "turns"), None, 0)
             assert await _slot(its.cluster, "s1", 5) is None
@@ -108,16 +108,16 @@ async def a_token_that_was_used_up_stays_so(open_rig: OpenRig) -> None:
     """A token used before the fault is retried during it."""
     async with bench(open_rig) as its:
         assert await _use(its.cluster, "single", 1)
-        with its.rig.trouble():
+        with its.rig.failing():
             assert not await _use(its.cluster, "single", 1)
         await its.back()
         assert await its.total("single") == 1
 
 
-async def a_token_is_used_up_in_trouble_too(open_rig: OpenRig) -> None:
+async def a_token_is_used_up_during_a_failure_too(open_rig: OpenRig) -> None:
     """As many concurrent requests succeed as the token has sessions; the store gets each one once."""
     async with bench(open_rig) as its:
-        with its.rig.trouble():
+        with its.rig.failing():
             tries = (_use(its.cluster, "double", 2) for _ in range(20))
             assert sum(await asyncio.gather(*tries)) == 2
         await its.back()
@@ -129,7 +129,7 @@ async def spending_is_counted_once(open_rig: OpenRig) -> None:
     """Spending before, at the start, in the middle and at the end of a fault counts once; so do returned amounts."""
     async with bench(open_rig) as its:
         await _use(its.cluster, "spend", None, 100)
-        with its.rig.trouble():
+        with its.rig.failing():
             await asyncio.gather(*(_use(its.cluster, "spend", None, 10) for _ in range(10)))
             await _use(its.cluster, "spend", None, -30)
             result = await its.cluster.count("spend", 0, limit=None, until_s=unix_s() + LIFE_S, now_s=unix_s())
@@ -139,12 +139,12 @@ async def spending_is_counted_once(open_rig: OpenRig) -> None:
         assert await its.total("spend") == 180
 
 
-async def what_is_revoked_in_trouble_is_revoked_at_once(open_rig: OpenRig) -> None:
+async def what_is_revoked_during_a_failure_is_revoked_at_once(open_rig: OpenRig) -> None:
     """A revocation during a fault takes effect here at once, also for a waiting watch; elsewhere after the fault."""
     now_s = unix_s()
     claims, other = claims_of(issued_at_s=now_s), claims_of(token_id="t2", subject="bert", issued_at_s=now_s)
     async with bench(open_rig) as its, aclosing(its.cluster.revocations()) as watch:
-        with its.rig.trouble():
+        with its.rig.failing():
             assert await its.cluster.revoke(RevokedToken.at(now_s, "shop", "t1"), now_s=now_s) is False
             await its.cluster.revoke(RevokedSubject.at(now_s, "shop", "bert"), now_s=now_s)
             assert await its.cluster.is_revoked(claims)
@@ -167,7 +167,7 @@ async def what_others_had_revoked_stays_so(open_rig: OpenRig) -> None:
             await elsewhere.revoke(RevokedToken.at(now_s, "shop", "t1"), now_s=now_s)
         async with asyncio.timeout(WAIT_S):
             assert (await anext(watch)).covers(claims)
-        with its.rig.trouble():
+        with its.rig.failing():
             assert await its.cluster.is_revoked(claims)
 
 
@@ -177,7 +177,7 @@ async def a_locally_stored_config_is_found(open_rig: OpenRig) -> None:
     async with bench(open_rig) as its:
         more = {"project": "shop", "now_s": now_s}
         await its.cluster.store_config("c1", b'{"a":1}', project="shop", until_s=now_s + LIFE_S, now_s=now_s)
-        with its.rig.trouble():
+        with its.rig.failing():
             await its.cluster.store_config("c2", b'{"a":2}', project="shop", until_s=now_s + LIFE_S, now_s=now_s)
             found = [await its.cluster.config(name, project="shop", now_s=now_s) for name in ("c1", "c2")]
             assert found == [b'{"a":1}', b'{"a":2}']
@@ -192,7 +192,7 @@ async def slots_are_counted_locally_and_reported_later(open_rig: OpenRig) -> Non
     """A full pool is full during a fault too; a session that ends frees its slot; later the store has the rest."""
     async with bench(open_rig) as its:
         assert await _slot(its.cluster, "before", 2) is None
-        with its.rig.trouble():
+        with its.rig.failing():
             assert await _slot(its.cluster, "during", 2) is None
             assert await _slot(its.cluster, "late", 2) == "m"
             await its.cluster.release_slots("before", owner="p")
@@ -208,7 +208,7 @@ async def what_only_the_store_knows_may_be_refused(open_rig: OpenRig) -> None:
     now_s = unix_s()
     async with bench(open_rig, "refuse") as its:
         assert await _use(its.cluster, "known", 2)
-        with its.rig.trouble():
+        with its.rig.failing():
             assert await _slot(its.cluster, "s1", 5) is None
             assert await _use(its.cluster, "known", 2)
             assert not await _use(its.cluster, "known", 2)
@@ -229,20 +229,20 @@ async def what_only_the_store_knows_may_be_refused(open_rig: OpenRig) -> None:
 async def a_fault_and_its_end_are_reported_once(open_rig: OpenRig) -> None:
     """A fault and its end are each reported once, for any number of sessions."""
     async with bench(open_rig) as its:
-        with its.rig.trouble():
+        with its.rig.failing():
             await asyncio.gather(*(_use(its.cluster, f"n{number}", None) for number in range(30)))
-            assert [trouble.store for trouble in its.health.failing_stores()] == ["shared"]
+            assert [failing.store for failing in its.health.failing_stores()] == ["shared"]
         await its.back()
         assert [type(change) for change in its.changes] == [StoreFailed, StoreRecovered]
 
 
-async def leaving_in_trouble_says_what_is_lost(open_rig: OpenRig) -> None:
+async def leaving_during_a_failure_says_what_is_lost(open_rig: OpenRig) -> None:
     """Closing during a fault reports the counts that the store never received."""
     changes: list[Change] = []
     health = StorageHealth(unix_ms, changes.append)
     options = ResilientOptions(answer_ms=100, first_pause_ms=5, last_pause_ms=20, close_ms=50)
     async with open_rig() as rig, rig.open_store() as store:
-        with rig.trouble():
+        with rig.failing():
             async with open_resilient(store, health, options) as cluster:
                 await _use(cluster, "n", None)
     assert [change.count for change in changes if isinstance(change, StoreLost)] == [1]
@@ -251,13 +251,13 @@ async def leaving_in_trouble_says_what_is_lost(open_rig: OpenRig) -> None:
 PROMISES: Final[tuple[FaultPromise, ...]] = (
     a_call_by_an_unknown_client_secret_goes_through,
     a_token_that_was_used_up_stays_so,
-    a_token_is_used_up_in_trouble_too,
+    a_token_is_used_up_during_a_failure_too,
     spending_is_counted_once,
-    what_is_revoked_in_trouble_is_revoked_at_once,
+    what_is_revoked_during_a_failure_is_revoked_at_once,
     what_others_had_revoked_stays_so,
     a_locally_stored_config_is_found,
     slots_are_counted_locally_and_reported_later,
     what_only_the_store_knows_may_be_refused,
     a_fault_and_its_end_are_reported_once,
-    leaving_in_trouble_says_what_is_lost,
+    leaving_during_a_failure_says_what_is_lost,
 )
