@@ -56,14 +56,14 @@ class Snapshots:
 
     async def acquire_snapshot(self, session_id: str, *, digest: str, owner: str, next_digest: str) -> bytes | None:
         await self._answer("take")
-        return b"text"
+        return b"stored"
 
     async def delete_snapshot(self, session_id: str, *, owner: str) -> None:
         await self._answer("drop")
 
     async def lease_left_snapshot(self, *, after_s: int, life_s: int, lease: str) -> LeftSnapshot | None:
         await self._answer("lease")
-        return LeftSnapshot("s", b"text")
+        return LeftSnapshot("s", b"stored")
 
     async def delete_left_snapshot(self, session_id: str, *, lease: str) -> None:
         await self._answer("drop left")
@@ -133,9 +133,9 @@ async def test_a_store_that_answers_gets_each_request_once() -> None:
         snapshots = GuardedStore(store, calls)
         assert await snapshots.has_snapshot("s")
         assert await stored_snapshot(snapshots)
-        assert await snapshots.acquire_snapshot("s", digest="d", owner="o", next_digest="e") == b"text"
+        assert await snapshots.acquire_snapshot("s", digest="d", owner="o", next_digest="e") == b"stored"
         await snapshots.delete_snapshot("s", owner="o")
-        assert await snapshots.lease_left_snapshot(after_s=1, life_s=2, lease="l") == LeftSnapshot("s", b"text")
+        assert await snapshots.lease_left_snapshot(after_s=1, life_s=2, lease="l") == LeftSnapshot("s", b"stored")
         await snapshots.delete_left_snapshot("s", lease="l")
         assert (await snapshots.announce("p", b"", life_s=1), await snapshots.announced()) == ("epoch", [])
         await snapshots.send_events([b"e"])
@@ -296,7 +296,7 @@ async def test_a_store_that_refuses_what_its_probe_does_not_gets_requests_with_p
     store.refuses = "take"
     async with calls_of() as calls:
         snapshots = GuardedStore(store, calls, look_up_ms=NEVER_MS)
-        assert await snapshots.acquire_snapshot("s", digest="d", owner="o", next_digest="e") == b"text"
+        assert await snapshots.acquire_snapshot("s", digest="d", owner="o", next_digest="e") == b"stored"
     assert store.requests.count("take") == 1 + len(pauses) == 4
 
 

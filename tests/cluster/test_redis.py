@@ -285,13 +285,13 @@ async def test_a_text_expires(redis: RedisServer) -> None:
     async with open_redis(redis.url, "expiry") as cluster:
         for life_s in (60, 120):
             await cluster.store_snapshot("s", b"1", digest="d", owner="p", life_s=life_s)
-            assert 0 < await cluster._calls.command("TTL", "voicepipe:{expiry}:text:s") <= life_s
+            assert 0 < await cluster._calls.command("TTL", "voicepipe:{expiry}:snapshot:s") <= life_s
 
 
 async def aged(cluster: RedisCluster, session_id: str, by_s: int) -> None:
     """Have a text of 120 s be written earlier than it was."""
-    await cluster._calls.command("EXPIRE", f"{cluster._prefix}text:{session_id}", 120 - by_s)
-    await cluster._calls.command("ZINCRBY", f"{cluster._prefix}texts", -by_s, session_id)
+    await cluster._calls.command("EXPIRE", f"{cluster._prefix}snapshot:{session_id}", 120 - by_s)
+    await cluster._calls.command("ZINCRBY", f"{cluster._prefix}snapshots", -by_s, session_id)
 
 
 async def stored(cluster: RedisCluster, session_id: str = "s") -> bool:
@@ -336,11 +336,11 @@ async def test_snapshots_that_are_gone_leave_no_trace(redis: RedisServer) -> Non
     async with open_redis(redis.url, "gone") as cluster:
         for name in ("expired", "over", "left"):
             assert await stored(cluster, name)
-        await cluster._calls.command("DEL", f"{cluster._prefix}text:expired")
+        await cluster._calls.command("DEL", f"{cluster._prefix}snapshot:expired")
         await cluster.delete_snapshot("over", owner="o")
         for name in ("expired", "left"):
-            await cluster._calls.command("ZINCRBY", f"{cluster._prefix}texts", -61, name)
-        await cluster._calls.command("EXPIRE", f"{cluster._prefix}text:left", 59)
+            await cluster._calls.command("ZINCRBY", f"{cluster._prefix}snapshots", -61, name)
+        await cluster._calls.command("EXPIRE", f"{cluster._prefix}snapshot:left", 59)
         assert await leased(cluster, "1") == LeftSnapshot("left", b"left")
         await cluster.delete_left_snapshot("left", lease="1")
         assert await cluster._calls.command("KEYS", f"{cluster._prefix}text*") == []
@@ -350,7 +350,7 @@ async def test_a_text_that_the_index_lacks_a_write_of_is_not_left(redis: RedisSe
     """A version without the index writes it, in a rolling upgrade: its life says that it was written."""
     async with open_redis(redis.url, "index") as cluster:
         assert await stored(cluster)
-        await cluster._calls.command("ZINCRBY", f"{cluster._prefix}texts", -61, "s")
+        await cluster._calls.command("ZINCRBY", f"{cluster._prefix}snapshots", -61, "s")
         assert await leased(cluster, "1") is None
 
 

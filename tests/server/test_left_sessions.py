@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from tests.server.conftest import Serve, Server
-from tests.server.test_takeover import FIRST_VERSION, Texts
+from tests.server.test_takeover import FIRST_VERSION, Snapshots
 from voicepipe.cluster.port import LeftSnapshot
 from voicepipe.errors import StoreUnavailable
 from voicepipe.server import left_sessions
@@ -27,7 +27,7 @@ RUNNING = turn_record(outcome=None, played_text="", spoken_ms=0, session="sess_x
 CLOSED = turn_record(session="sess_x")
 
 
-class LeftTexts(Texts):
+class FakeLeftSnapshots(Snapshots):
     """A store whose sessions are all left."""
 
     def __init__(self, *sessions: dict[str, Any], n_failures: int = 0) -> None:
@@ -58,8 +58,8 @@ class LeftTexts(Texts):
 def left(*changes: dict[str, str]) -> dict[str, Any]:
     """Return a session as its node has left it, with one turn that ran and one that was closed."""
     records = {"running_records": [msgspec.to_builtins(RUNNING)], "closed_records": [msgspec.to_builtins(CLOSED)]}
-    text = {**FIRST_VERSION["text"], **records, "began_unix_ms": 1_000, "changes": list(changes)}
-    return {**FIRST_VERSION, "text": text}
+    snapshot = {**FIRST_VERSION["snapshot"], **records, "began_unix_ms": 1_000, "changes": list(changes)}
+    return {**FIRST_VERSION, "snapshot": snapshot}
 
 
 class RecordSink:
@@ -80,65 +80,65 @@ class RecordSink:
         return {each.id: each.outcome for each in self.records}
 
 
-def survivor(server: Server, texts: LeftTexts, sink: RecordSink) -> LeftSessions:
+def survivor(server: Server, snapshots: FakeLeftSnapshots, sink: RecordSink) -> LeftSessions:
     """Return what a node does for the sessions of others."""
-    return LeftSessions(replace(server.context, records_of=sink.of), texts)
+    return LeftSessions(replace(server.context, records_of=sink.of), snapshots)
 
 
-async def test_its_turns_end_and_its_text_is_deleted(serve: Serve) -> None:
-    texts, sink = LeftTexts(left()), RecordSink()
+async def test_its_turns_end_and_its_snapshot_is_deleted(serve: Serve) -> None:
+    snapshots, sink = FakeLeftSnapshots(left()), RecordSink()
     async with serve() as server:
-        node = survivor(server, texts, sink)
+        node = survivor(server, snapshots, sink)
         assert await node.end_one()
         assert not await node.end_one()
     assert sink.outcomes == {"turn_1": "completed", "turn_2": "abandoned"}
     assert sink.whose == [("sess_x", "default", 1_000)]
-    assert (texts.ended, len(set(texts.leases))) == (["sess_x"], 2)
+    assert (snapshots.ended, len(set(snapshots.leases))) == (["sess_x"], 2)
 
 
 async def test_they_are_of_the_agent_that_had_the_call(serve: Serve) -> None:
-    texts, sink = LeftTexts(left({"type": "agent", "agent": "support"})), RecordSink()
+    snapshots, sink = FakeLeftSnapshots(left({"type": "agent", "agent": "support"})), RecordSink()
     async with serve() as server:
-        assert await survivor(server, texts, sink).end_one()
+        assert await survivor(server, snapshots, sink).end_one()
     assert sink.whose == [("sess_x", "support", 1_000)]
 
 
 @pytest.mark.parametrize("outcome", ["interrupted", None])
 async def test_a_turn_that_its_node_has_recorded_as_over_stays_so(serve: Serve, outcome: Outcome | None) -> None:
     """The node was stopped, and wrote all records. One that was recorded as running gets its end."""
-    texts, sink = LeftTexts(left()), RecordSink()
+    snapshots, sink = FakeLeftSnapshots(left()), RecordSink()
     async with serve() as server:
         stored = StoredTurn(replace(RUNNING, outcome=outcome), "acme", "default", 1_000)
         await server.context.turns.keep([stored])
-        assert await survivor(server, texts, sink).end_one()
+        assert await survivor(server, snapshots, sink).end_one()
     assert ("turn_2" in sink.outcomes) == (outcome is None)
 
 
 async def test_a_text_that_this_node_cannot_read_is_left_to_others(serve: Serve) -> None:
-    texts, sink = LeftTexts({"text": "of a newer version"}, left()), RecordSink()
+    snapshots, sink = FakeLeftSnapshots({"snapshot": "of a newer version"}, left()), RecordSink()
     async with serve() as server:
-        node = survivor(server, texts, sink)
+        node = survivor(server, snapshots, sink)
         assert await node.end_one()
-        assert (texts.ended, sink.records) == ([], [])
+        assert (snapshots.ended, sink.records) == ([], [])
         assert await node.end_one(), "the next one has its turn"
-        assert texts.ended == ["sess_x"]
+        assert snapshots.ended == ["sess_x"]
 
 
 async def test_a_text_stays_until_its_records_are_stored(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(left_sessions, "RECORDS_S", 0.001)
-    texts, sink = LeftTexts(left()), RecordSink()
+    snapshots, sink = FakeLeftSnapshots(left()), RecordSink()
 
     async def never(session_id: str) -> None:
         await asyncio.Event().wait()
 
     async with serve(records_written=never) as server:
         with pytest.raises(TimeoutError):
-            await survivor(server, texts, sink).end_one()
-    assert texts.ended == []
+            await survivor(server, snapshots, sink).end_one()
+    assert snapshots.ended == []
 
 
 async def test_a_server_looks_for_them_again_after_a_failure(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(left_sessions, "PAUSE_S", 0.001)
-    texts = LeftTexts(left(), n_failures=2)
-    async with serve(left_snapshots=texts):
-        await eventually(texts.is_ended)
+    snapshots = FakeLeftSnapshots(left(), n_failures=2)
+    async with serve(left_snapshots=snapshots):
+        await eventually(snapshots.is_ended)

@@ -1,4 +1,4 @@
-"""What a client gets from a node that finds the text of its session, and can or can't go on with it."""
+"""What a client gets from a node that finds the snapshot of its session, and can or can't go on with it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from voicepipe.testing.waiting import WAIT_S, eventually
 SECRET = "right"
 ITEM = {"is": "Message", "id": "i1", "role": "user", "parts": [{"is": "InputText", "text": "hi"}]}
 REPLY = {"item_id": "i2", "response_id": "r1", "is_generated": False, "is_synthesized": False}
-TEXT: dict[str, Any] = {"items": [ITEM], "counts": {"item": 1}, "reply": REPLY}
+SNAPSHOT: dict[str, Any] = {"items": [ITEM], "counts": {"item": 1}, "reply": REPLY}
 GRANT = {
     "session_id": "sess_x",
     "project": "acme",
@@ -34,16 +34,22 @@ GRANT = {
     "config": None,
     "expires_at": 4_000_000_000,
 }
-FIRST_VERSION: dict[str, Any] = {"grant": GRANT, "project": "acme", "claims": None, "api_key": None, "text": TEXT}
-"""A session as the first version that shared texts stored it, with the fields that had no default then. It never
+FIRST_VERSION: dict[str, Any] = {
+    "grant": GRANT,
+    "project": "acme",
+    "claims": None,
+    "api_key": None,
+    "snapshot": SNAPSHOT,
+}
+"""A session as the first version that shared snapshots stored it, with the fields that had no default then. It never
 changes: nodes of two versions run at once while a cluster is upgraded."""
 
 
-class Texts:
-    """A store that has one text."""
+class Snapshots:
+    """A store that has one snapshot."""
 
     def __init__(self, stored: dict[str, Any], n_failures: int = 0) -> None:
-        self.text = json.dumps(stored).encode()
+        self.stored = json.dumps(stored).encode()
         self.n_failures, self.dropped = n_failures, False
         self.finds = asyncio.Event()
         """Set: look-ups are answered."""
@@ -52,24 +58,24 @@ class Texts:
         self.n_taken = 0
 
     async def has_snapshot(self, session_id: str) -> bool:
-        """Return whether it is the session of this text."""
+        """Return whether it is the session of this snapshot."""
         await self.finds.wait()
         return session_id == "sess_x"
 
     async def store_snapshot(
-        self, session_id: str, text: bytes, *, digest: str, owner: str, life_s: int, previous_digest: str = ""
+        self, session_id: str, snapshot: bytes, *, digest: str, owner: str, life_s: int, previous_digest: str = ""
     ) -> bool:
-        """Store the text in place of the one before."""
-        self.text = text
+        """Store the snapshot in place of the one before."""
+        self.stored = snapshot
         return True
 
     async def acquire_snapshot(self, session_id: str, *, digest: str, owner: str, next_digest: str) -> bytes | None:
-        """Return the text to whoever has the secret; the first calls fail."""
+        """Return the snapshot to whoever has the secret; the first calls fail."""
         if self.n_failures:
             self.n_failures -= 1
             raise StoreUnavailable
         self.n_taken += 1
-        return self.text if digest == digest_of(SECRET) else None
+        return self.stored if digest == digest_of(SECRET) else None
 
     async def delete_snapshot(self, session_id: str, *, owner: str) -> None:
         """Note that the session is over."""
@@ -98,8 +104,8 @@ async def goes_on(server: Server) -> bool:
     return message.data in ("echo", b"echo")
 
 
-async def test_a_text_of_the_first_version_is_read(serve: Serve) -> None:
-    async with serve(session_snapshots=Texts(FIRST_VERSION)) as server:
+async def test_a_snapshot_of_the_first_version_is_read(serve: Serve) -> None:
+    async with serve(session_snapshots=Snapshots(FIRST_VERSION)) as server:
         assert await goes_on(server)
         assert server.grants[0].session_id == "sess_x"
 
@@ -119,46 +125,46 @@ def without(*path: str) -> Callable[[], dict[str, Any]]:
 
 
 def with_an_unknown_item() -> dict[str, Any]:
-    return {**FIRST_VERSION, "text": {**TEXT, "items": [{"is": "Hologram", "id": "i1"}]}}
+    return {**FIRST_VERSION, "snapshot": {**SNAPSHOT, "items": [{"is": "Hologram", "id": "i1"}]}}
 
 
 @pytest.mark.parametrize(
     "stored",
-    [without("project"), without("grant", "agent"), without("text", "counts"), with_an_unknown_item],
-    ids=["the session", "the grant", "the text", "an item"],
+    [without("project"), without("grant", "agent"), without("snapshot", "counts"), with_an_unknown_item],
+    ids=["the session", "the grant", "the snapshot", "an item"],
 )
-async def test_a_text_that_this_node_cannot_read_is_left_to_others(
+async def test_a_snapshot_that_this_node_cannot_read_is_left_to_others(
     serve: Serve, stored: Callable[[], dict[str, Any]]
 ) -> None:
-    """The client is not refused for good: it tries again, and reaches a node that reads it. The text stays."""
-    texts = Texts(stored())
-    async with serve(session_snapshots=texts) as server:
+    """The client is not refused for good: it tries again, and reaches a node that reads it. The snapshot stays."""
+    snapshots = Snapshots(stored())
+    async with serve(session_snapshots=snapshots) as server:
         assert await close_code(await requested(server)) == 1_013
-        texts.text = json.dumps(FIRST_VERSION).encode()
-        assert not texts.dropped
+        snapshots.stored = json.dumps(FIRST_VERSION).encode()
+        assert not snapshots.dropped
         assert await goes_on(server), "a slot was not given back"
 
 
 async def test_a_store_that_fails_once_loses_no_session(serve: Serve) -> None:
-    """The store was away when the text was to be taken, and is back when the reason is looked for: not refused."""
-    async with serve(session_snapshots=Texts(FIRST_VERSION, n_failures=1)) as server:
+    """The store was away when the snapshot was to be taken, and is back when the reason is looked for: not refused."""
+    async with serve(session_snapshots=Snapshots(FIRST_VERSION, n_failures=1)) as server:
         assert await close_code(await requested(server)) == 1_013
         assert await goes_on(server)
 
 
 async def test_a_resume_needs_one_answer_of_the_store(serve: Serve) -> None:
-    """The text is taken with the client's first event, not behind a look-up: a slow store is waited for once."""
-    texts = Texts(FIRST_VERSION)
-    texts.finds.clear()
-    async with serve(session_snapshots=texts) as server:
+    """The snapshot is taken with the client's first event, not behind a look-up: a slow store is waited for once."""
+    snapshots = Snapshots(FIRST_VERSION)
+    snapshots.finds.clear()
+    async with serve(session_snapshots=snapshots) as server:
         assert await goes_on(server)
-        texts.finds.set()
+        snapshots.finds.set()
 
 
 async def test_a_connection_without_an_event_waits_for_one_if_its_session_is_known(serve: Serve) -> None:
     """The store's answer comes first: the event is read as soon as it is there."""
-    texts = Texts(FIRST_VERSION)
-    async with serve(session_snapshots=texts) as server:
+    snapshots = Snapshots(FIRST_VERSION)
+    async with serve(session_snapshots=snapshots) as server:
         line = await server.http.ws_connect(f"{server.base}/v1/realtime?resume=sess_x")
         await eventually(lambda: is_waiting(server))
         await line.send_str(json.dumps({"type": "voicepipe.resume", "session_id": "sess_x", "secret": SECRET}))
@@ -188,21 +194,21 @@ class HungProcess:
 @pytest.mark.parametrize("named", ["sess_x", "1"])
 async def test_a_session_whose_own_process_hangs_is_not_taken_from_it(serve: Serve, named: str) -> None:
     """That process may go on any moment: the client tries again."""
-    texts = Texts(FIRST_VERSION)
-    async with serve(session_snapshots=texts, other_sessions=HungProcess()) as server:
+    snapshots = Snapshots(FIRST_VERSION)
+    async with serve(session_snapshots=snapshots, other_sessions=HungProcess()) as server:
         assert await close_code(await requested(server, named=named)) == 1_013
-        assert not texts.n_taken
+        assert not snapshots.n_taken
 
 
 async def test_a_node_without_a_slot_leaves_the_session_to_others(serve: Serve) -> None:
-    async with serve(session_snapshots=Texts(FIRST_VERSION), max_sessions=1) as server:
+    async with serve(session_snapshots=Snapshots(FIRST_VERSION), max_sessions=1) as server:
         other = await server.http.ws_connect(f"{server.base}/v1/realtime")
         assert await close_code(await requested(server)) == 1_013
         await other.close()
 
 
 async def test_a_wrong_secret_is_refused_for_good(serve: Serve) -> None:
-    async with serve(session_snapshots=Texts(FIRST_VERSION)) as server:
+    async with serve(session_snapshots=Snapshots(FIRST_VERSION)) as server:
         line = await requested(server, "wrong")
         assert json.loads(await line.receive_str(timeout=WAIT_S))["error"]["code"] == "resume_refused"
         assert await close_code(line) == 4_001
@@ -213,32 +219,32 @@ def test_what_is_stored_is_what_is_read() -> None:
     assert msgspec.json.decode(msgspec.json.encode(stored), type=StoredSession) == stored
 
 
-async def test_the_text_of_a_session_that_is_over_stays_until_its_records_are_stored(serve: Serve) -> None:
+async def test_the_snapshot_of_a_session_that_is_over_stays_until_its_records_are_stored(serve: Serve) -> None:
     """Both have its last turn: no kill of the node in between loses it."""
-    texts = Texts(FIRST_VERSION)
+    snapshots = Snapshots(FIRST_VERSION)
     waited: list[tuple[str, bool]] = []
 
     async def written(session_id: str) -> None:
-        waited.append((session_id, texts.dropped))
+        waited.append((session_id, snapshots.dropped))
 
-    async with serve(session_snapshots=texts, records_written=written) as server:
+    async with serve(session_snapshots=snapshots, records_written=written) as server:
         assert await goes_on(server)
-        await eventually(lambda: dropped(texts))
+        await eventually(lambda: dropped(snapshots))
     assert waited == [("sess_x", False)]
 
 
-async def dropped(texts: Texts) -> bool | None:
-    return texts.dropped or None
+async def dropped(snapshots: Snapshots) -> bool | None:
+    return snapshots.dropped or None
 
 
-async def test_a_database_that_is_away_keeps_no_text(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_database_that_is_away_stores_no_snapshot(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a while it is deleted without the records, which wait in their process."""
     monkeypatch.setattr(takeover, "RECORDS_S", 0.001)
-    texts = Texts(FIRST_VERSION)
+    snapshots = Snapshots(FIRST_VERSION)
 
     async def never(session_id: str) -> None:
         await asyncio.Event().wait()
 
-    async with serve(session_snapshots=texts, records_written=never) as server:
+    async with serve(session_snapshots=snapshots, records_written=never) as server:
         assert await goes_on(server)
-        await eventually(lambda: dropped(texts))
+        await eventually(lambda: dropped(snapshots))

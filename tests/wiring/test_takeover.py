@@ -76,12 +76,12 @@ class Nodes:
     store: Any
 
     async def until_written(self, session_id: str, words: str | re.Pattern[str]) -> dict[str, Any]:
-        """Wait until the store has a text of the session with these words, and return the text."""
+        """Wait until the store has a snapshot of the session with these words, and return the snapshot."""
         pattern = re.escape(words) if isinstance(words, str) else words
 
         async def read() -> dict[str, Any] | None:
-            raw = await self.store._calls.command("HGET", f"{self.store._prefix}text:{session_id}", "text")
-            return json.loads(raw)["text"] if raw and re.search(pattern, raw.decode()) else None
+            raw = await self.store._calls.command("HGET", f"{self.store._prefix}snapshot:{session_id}", "snapshot")
+            return json.loads(raw)["snapshot"] if raw and re.search(pattern, raw.decode()) else None
 
         return await eventually(read)
 
@@ -89,10 +89,10 @@ class Nodes:
         """Wait until the store has the ends of so many answers: without them a node says the last one again."""
 
         async def read() -> bool | None:
-            raw = await self.store._calls.command("HGET", f"{self.store._prefix}text:{session_id}", "text")
-            text = json.loads(raw)["text"] if raw else {"items": []}
-            answers = [item for item in text["items"] if item.get("role") == "assistant"]
-            return (len(answers) == n_answers and text.get("reply") is None) or None
+            raw = await self.store._calls.command("HGET", f"{self.store._prefix}snapshot:{session_id}", "snapshot")
+            snapshot = json.loads(raw)["snapshot"] if raw else {"items": []}
+            answers = [item for item in snapshot["items"] if item.get("role") == "assistant"]
+            return (len(answers) == n_answers and snapshot.get("reply") is None) or None
 
         await eventually(read)
 
@@ -261,8 +261,8 @@ async def test_what_was_not_played_is_said_again_and_no_more(tmp_path: Path, red
         its.vendor.llm.cue(LlmCue(tokens=tuple(f"{word} " for word in ANSWER.split())))
         await user.prompt("When does it leave?")
         item_id = next(e["item"]["id"] for e in user.events if e["type"] == "response.output_item.done")
-        text = await its.until_written(user.session_id, '"is_synthesized":true')
-        assert text["reply"]["item_id"] == item_id
+        snapshot = await its.until_written(user.session_id, '"is_synthesized":true')
+        assert snapshot["reply"]["item_id"] == item_id
         await its.one.kill()
         await user.resume_at(its.other.url, received_item_id=item_id, received_ms=1_000)
         cut = await user.until("conversation.item.truncated")
@@ -298,7 +298,7 @@ async def test_a_turn_whose_node_dies_has_one_record_at_the_other(
         its.vendor.llm.cue(LlmCue(tokens=tuple(f"{word} " for word in ANSWER.split())))
         await user.prompt("When does it leave?")
         item_id = next(e["item"]["id"] for e in user.events if e["type"] == "response.output_item.done")
-        text = await its.until_written(user.session_id, '"is_synthesized":true')
+        snapshot = await its.until_written(user.session_id, '"is_synthesized":true')
         await its.one.kill()
         await user.resume_at(its.other.url, received_item_id=item_id, received_ms=received_ms)
         if received_ms < 60_000:
@@ -306,7 +306,7 @@ async def test_a_turn_whose_node_dies_has_one_record_at_the_other(
         await user.line.close()
         records = await eventually(lambda: closed_turns(its.other.url, user.session_id))
     (record,) = records
-    assert record["id"] == text["turn"]["id"]
+    assert record["id"] == snapshot["turn"]["id"]
     assert (record["cause"], record["user_text"]) == ("create", "When does it leave?")
     assert record["agent_text"].split() == ANSWER.split()
 
@@ -314,24 +314,24 @@ async def test_a_turn_whose_node_dies_has_one_record_at_the_other(
 async def test_a_turn_whose_client_does_not_come_back_is_recorded_as_over_by_another_node(
     tmp_path: Path, redis: RedisServer
 ) -> None:
-    """As its node left it: half an answer. Its text is then deleted."""
+    """As its node left it: half an answer. Its snapshot is then deleted."""
     async with nodes(tmp_path, redis) as its, talking(its.one) as user:
         its.vendor.llm.cue(LlmCue(tokens=("It ", "leaves ", "at ", "noon."), hold=Hold(after=2)))
         content = [{"type": "input_text", "text": "When does it leave?"}]
         await user.send("conversation.item.create", item={"type": "message", "role": "user", "content": content})
         await user.send("response.create")
         await user.until("response.output_text.delta")
-        text = await its.until_written(user.session_id, r'"role":"assistant"')
+        snapshot = await its.until_written(user.session_id, r'"role":"assistant"')
         await its.one.kill()
-        await its.store._calls.command("EXPIRE", f"{its.store._prefix}text:{user.session_id}", 30)
-        await its.store._calls.command("ZINCRBY", f"{its.store._prefix}texts", -90, user.session_id)
+        await its.store._calls.command("EXPIRE", f"{its.store._prefix}snapshot:{user.session_id}", 30)
+        await its.store._calls.command("ZINCRBY", f"{its.store._prefix}snapshots", -90, user.session_id)
         (record,) = await eventually(lambda: closed_turns(its.other.url, user.session_id))
 
         async def gone() -> bool | None:
             return not await its.store.has_snapshot(user.session_id) or None
 
         await eventually(gone)
-    assert (record["id"], record["reason"]) == (text["turn"]["id"], LEFT)
+    assert (record["id"], record["reason"]) == (snapshot["turn"]["id"], LEFT)
     assert (record["user_text"], record["outcome"]) == ("When does it leave?", "interrupted")
     assert "noon." not in record["agent_text"]
 
@@ -436,7 +436,7 @@ async def test_a_function_with_side_effects_is_called_once(tmp_path: Path, redis
 
 
 async def test_a_node_that_is_stopped_has_its_clients_move(tmp_path: Path, redis: RedisServer) -> None:
-    """SIGTERM: the client is asked once the store has the latest text, and goes on at another node; the node ends as
+    """SIGTERM: the client moves once the store has the latest snapshot; the node ends as
     soon as nobody is left, however long it may drain."""
     async with nodes(tmp_path, redis, drain_ms=600_000) as its, talking(its.one) as user:
         await user.prompt("Question 1?")
@@ -543,7 +543,7 @@ async def test_a_wrong_secret_takes_nothing(tmp_path: Path, redis: RedisServer) 
             await user.prompt("Question 2?")
 
 
-async def test_a_session_that_has_ended_leaves_no_text(tmp_path: Path, redis: RedisServer) -> None:
+async def test_a_session_that_has_ended_leaves_no_snapshot(tmp_path: Path, redis: RedisServer) -> None:
     async with nodes(tmp_path, redis) as its:
         async with talking(its.one) as user:
             await user.prompt("Question 1?")

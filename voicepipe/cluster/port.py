@@ -122,7 +122,7 @@ class LeftSnapshot:
     """The snapshot of a session that no process has."""
 
     session_id: str
-    text: bytes
+    stored: bytes
 
 
 class SessionSnapshots(Protocol):

@@ -155,7 +155,7 @@ class RedisCluster:
         return int(await self._calls.command("ZCOUNT", f"{self._prefix}pool:{pool}", f"({now_s}", "+inf"))
 
     async def has_snapshot(self, session_id: str) -> bool:
-        return bool(await self._calls.command("EXISTS", f"{self._prefix}text:{session_id}", for_snapshots=True))
+        return bool(await self._calls.command("EXISTS", f"{self._prefix}snapshot:{session_id}", for_snapshots=True))
 
     async def store_snapshot(
         self, session_id: str, snapshot: bytes, *, digest: str, owner: str, life_s: int, previous_digest: str = ""

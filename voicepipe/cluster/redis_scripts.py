@@ -164,13 +164,13 @@ return 'kept'
 """ARGV: key, value, seconds."""
 
 STORE_SNAPSHOT: Final = """
-local key = KEYS[1] .. 'text:' .. ARGV[1]
+local key = KEYS[1] .. 'snapshot:' .. ARGV[1]
 local owner = redis.call('HGET', key, 'owner')
 if owner and owner ~= ARGV[2] then return 'lost' end
-redis.call('HSET', key, 'owner', ARGV[2], 'digest', ARGV[3], 'text', ARGV[4], 'taken_with', ARGV[6])
+redis.call('HSET', key, 'owner', ARGV[2], 'digest', ARGV[3], 'snapshot', ARGV[4], 'taken_with', ARGV[6])
 redis.call('HDEL', key, 'lease')
 redis.call('EXPIRE', key, ARGV[5])
-local index = KEYS[1] .. 'texts'
+local index = KEYS[1] .. 'snapshots'
 redis.call('ZADD', index, redis.call('TIME')[1], ARGV[1])
 redis.call('EXPIRE', index, ARGV[5])
 return 'kept'
@@ -178,8 +178,8 @@ return 'kept'
 """ARGV: session, owner, digest, snapshot, seconds, digest of the secret before, or nothing."""
 
 ACQUIRE_SNAPSHOT: Final = """
-local key = KEYS[1] .. 'text:' .. ARGV[1]
-local had = redis.call('HMGET', key, 'digest', 'taken_with', 'text')
+local key = KEYS[1] .. 'snapshot:' .. ARGV[1]
+local had = redis.call('HMGET', key, 'digest', 'taken_with', 'snapshot')
 if not had[3] or not (had[1] == ARGV[3] or had[2] == ARGV[3]) then return false end
 redis.call('HSET', key, 'owner', ARGV[2], 'digest', ARGV[4], 'taken_with', ARGV[3])
 redis.call('HDEL', key, 'lease')
@@ -189,28 +189,28 @@ return had[3]
 answer may be lost."""
 
 DELETE_SNAPSHOT: Final = """
-local key = KEYS[1] .. 'text:' .. ARGV[1]
+local key = KEYS[1] .. 'snapshot:' .. ARGV[1]
 if redis.call('HGET', key, 'owner') == ARGV[2] then
     redis.call('DEL', key)
-    redis.call('ZREM', KEYS[1] .. 'texts', ARGV[1])
+    redis.call('ZREM', KEYS[1] .. 'snapshots', ARGV[1])
 end
 return 'dropped'
 """
 """ARGV: session, owner."""
 
 LEASE_LEFT_SNAPSHOT: Final = """
-local index, time, after_s, life_s = KEYS[1] .. 'texts', redis.call('TIME'), tonumber(ARGV[1]), tonumber(ARGV[2])
+local index, time, after_s, life_s = KEYS[1] .. 'snapshots', redis.call('TIME'), tonumber(ARGV[1]), tonumber(ARGV[2])
 for _, session in ipairs(redis.call('ZRANGEBYSCORE', index, '-inf', time[1] - after_s, 'LIMIT', 0, 100)) do
-    local key = KEYS[1] .. 'text:' .. session
-    local text, left_s = redis.call('HGET', key, 'text'), redis.call('TTL', key)
+    local key = KEYS[1] .. 'snapshot:' .. session
+    local snapshot, left_s = redis.call('HGET', key, 'snapshot'), redis.call('TTL', key)
     redis.call('ZADD', index, time[1], session)
-    if not text then
+    if not snapshot then
         redis.call('ZREM', index, session)
     elseif left_s <= life_s - after_s then
         redis.call('EXPIRE', key, life_s)
         redis.call('EXPIRE', index, life_s)
         redis.call('HSET', key, 'lease', ARGV[3])
-        return {session, text}
+        return {session, snapshot}
     end
 end
 return false
@@ -219,10 +219,10 @@ return false
 says when it was written last, and the index only where to look."""
 
 DELETE_LEFT_SNAPSHOT: Final = """
-local key = KEYS[1] .. 'text:' .. ARGV[1]
+local key = KEYS[1] .. 'snapshot:' .. ARGV[1]
 if redis.call('HGET', key, 'lease') == ARGV[2] then
     redis.call('DEL', key)
-    redis.call('ZREM', KEYS[1] .. 'texts', ARGV[1])
+    redis.call('ZREM', KEYS[1] .. 'snapshots', ARGV[1])
 end
 return 'dropped'
 """

@@ -22,11 +22,11 @@ from voicepipe.telemetry.log import log_event
 from voicepipe.telemetry.store.port import StoreError
 
 LEFT_S: Final = round(2 * RENEW_S)
-"""A snapshot that was not written for so long is of a process that has died: a session writes it every `RENEW_S`. Its
+"""A process has died if its session's snapshot was not written for this time: a live one writes it every `RENEW_S`. The
 client has stopped trying to resume long before."""
 
 PAUSE_S: Final = 10.0
-"""Time between two looks for such snapshots."""
+"""Time between two searches for such snapshots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class LeftSessions:
     """The sessions that died with their process. One process at a time has each; what it does can be repeated."""
 
     context: ServerContext
-    texts: LeftSnapshots
+    snapshots: LeftSnapshots
 
     async def run(self) -> None:
         """End their records, until cancelled."""
@@ -54,7 +54,7 @@ class LeftSessions:
                 snapshot stays.
         """
         lease = secrets.token_hex(8)
-        left = await self.texts.lease_left_snapshot(after_s=LEFT_S, life_s=LIFE_S, lease=lease)
+        left = await self.snapshots.lease_left_snapshot(after_s=LEFT_S, life_s=LIFE_S, lease=lease)
         if left is None:
             return False
         try:
@@ -62,21 +62,21 @@ class LeftSessions:
         except (ValueError, msgspec.MsgspecError) as why:  # a newer voicepipe wrote it, and its nodes read it
             log_event("session_not_taken_over", level=logging.WARNING, why=type(why).__name__)
             return True
-        await self.texts.delete_left_snapshot(left.session_id, lease=lease)
+        await self.snapshots.delete_left_snapshot(left.session_id, lease=lease)
         return True
 
     async def _end(self, left: LeftSnapshot) -> None:
-        stored = msgspec.json.decode(left.text, type=StoredSession)
-        grant, text = msgspec.convert(stored.grant, SessionGrant), stored.text
-        agents = [change.agent for change in text.changes if isinstance(change, AgentChanged)]
-        keep = self.context.records_of(grant, (grant.agent, *agents)[-1], text.began_unix_ms)
-        found = ended_records(text)
+        stored = msgspec.json.decode(left.stored, type=StoredSession)
+        grant, snapshot = msgspec.convert(stored.grant, SessionGrant), stored.snapshot
+        agents = [change.agent for change in snapshot.changes if isinstance(change, AgentChanged)]
+        store = self.context.records_of(grant, (grant.agent, *agents)[-1], snapshot.began_unix_ms)
+        found = ended_records(snapshot)
         for record in found.closed:
-            keep(record)
+            store(record)
         for record in found.open:
             known = await self.context.turns.get(record.id, stored.project)
             if known is None or known.record.outcome is None:
-                keep(record)
+                store(record)
         async with asyncio.timeout(RECORDS_S):
             await self.context.records_written(left.session_id)
         log_event("left_session_ended", session=left.session_id, n_turns=len(found.open))

@@ -36,16 +36,16 @@ deleted, and the records wait in this process."""
 
 
 class StoredSession(msgspec.Struct, frozen=True, kw_only=True):
-    """A session as the store has it. It holds no secret: of the resume secret only the digest is stored, beside it."""
+    """A session as the store has it. It contains no secret: of the resume secret only the digest is stored."""
 
     grant: dict[str, Any]
     project: str
     claims: Claims | None
     api_key: dict[str, Any] | None
-    text: SessionSnapshot
+    snapshot: SessionSnapshot
 
     @classmethod
-    def of(cls, principal: Principal, grant: SessionGrant, text: SessionSnapshot) -> bytes:
+    def of(cls, principal: Principal, grant: SessionGrant, snapshot: SessionSnapshot) -> bytes:
         """Return a session as JSON."""
         key = principal.holder if isinstance(principal.holder, ApiKey) else None
         stored = cls(
@@ -53,7 +53,7 @@ class StoredSession(msgspec.Struct, frozen=True, kw_only=True):
             project=principal.project,
             claims=principal.claims,
             api_key=msgspec.to_builtins(key) if key is not None else None,
-            text=text,
+            snapshot=snapshot,
         )
         return msgspec.json.encode(stored)
 
@@ -76,11 +76,11 @@ async def _store(
     owner: str,
     principal: Principal,
     grant: SessionGrant,
-    text: SessionSnapshot,
+    snapshot: SessionSnapshot,
     digest: str,
     previous_digest: str,
 ) -> bool:
-    stored = StoredSession.of(principal, grant, text)
+    stored = StoredSession.of(principal, grant, snapshot)
     if len(stored) > MAX_BYTES:
         log_event("session_snapshot_too_large", level=logging.WARNING, session=grant.session_id, n_bytes=len(stored))
         return True
@@ -154,7 +154,7 @@ class StoredSessions:
         live = LiveSession(grant, SessionUsage(limits), is_taken_over=True)
         async with admitted(live, context) as session:
             share_snapshot(session, principal, grant, context)
-            session.takeover.restore(stored.text, resume_request, secret)
+            session.takeover.restore(stored.snapshot, resume_request, secret)
             live.socket = socket
             log_event("session_taken_over", session=grant.session_id)
             await run_session(session, live, socket)

@@ -284,7 +284,7 @@ class Broker:
                 left = snapshots.lease_left(after_s=after_s, life_s=life_s, lease=lease, now_ms=now_ms)
                 if left is None:
                     return SnapshotResult(number, is_done=False)
-                return SnapshotResult(number, is_done=True, text=left.text, session=left.session_id)
+                return SnapshotResult(number, is_done=True, snapshot=left.stored, session=left.session_id)
             case DeleteLeftSnapshot(number, session, lease):
                 snapshots.delete_left(session, lease=lease)
                 return SnapshotResult(number, is_done=True)

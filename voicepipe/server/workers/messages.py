@@ -163,7 +163,7 @@ class StoreSnapshot(_Message):
 
     number: int
     session: str
-    text: bytes
+    snapshot: bytes
     digest: str
     owner: str
     life_s: int
@@ -261,7 +261,7 @@ class SnapshotResult(_Message):
     is_done: bool
     """Whether there is one, or it was stored, taken, leased or deleted."""
 
-    text: bytes | None = None
+    snapshot: bytes | None = None
     """What was taken or leased."""
 
     session: str = ""

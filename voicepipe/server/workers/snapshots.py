@@ -36,14 +36,14 @@ class WorkerSnapshots:
         return (await self.link.request_snapshot(request)).is_done
 
     async def acquire_snapshot(self, session_id: str, *, digest: str, owner: str, next_digest: str) -> bytes | None:
-        return (await self.link.request_snapshot(AcquireSnapshot(0, session_id, digest, owner, next_digest))).text
+        return (await self.link.request_snapshot(AcquireSnapshot(0, session_id, digest, owner, next_digest))).snapshot
 
     async def delete_snapshot(self, session_id: str, *, owner: str) -> None:
         await self.link.request_snapshot(DeleteSnapshot(0, session_id, owner))
 
     async def lease_left_snapshot(self, *, after_s: int, life_s: int, lease: str) -> LeftSnapshot | None:
         result = await self.link.request_snapshot(LeaseLeftSnapshot(0, after_s, life_s, lease))
-        return None if result.text is None else LeftSnapshot(result.session, result.text)
+        return None if result.snapshot is None else LeftSnapshot(result.session, result.snapshot)
 
     async def delete_left_snapshot(self, session_id: str, *, lease: str) -> None:
         await self.link.request_snapshot(DeleteLeftSnapshot(0, session_id, lease))
