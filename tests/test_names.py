@@ -113,6 +113,12 @@ BANNED_IN: Final = {
     ): {
         "trouble": "failure, error, kind",
     },
+    tuple(f"voicepipe/{package}" for package in ("server", "session", "telemetry")): {
+        "follow": "handle, update, track",
+        "note": "record, count, add, log",
+        "noted": "recorded, counted",
+        "news": "events",
+    },
     ("voicepipe/session", "tests/session"): {"crowd": "active (clients)", "pace": "read_limit", "orders": "requests"},
 }
 """Folders -> word -> what to say instead in the names of their files. Elsewhere the word has its usual meaning."""

@@ -45,7 +45,7 @@ async def keep(folder: Path, *ttfts_ms: int, project: str = "default", itl_ms: f
         )
         for number, ttft_ms in enumerate(ttfts_ms)
     ]
-    await store.keep(
+    await store.store(
         [StoredTurn(record=record, project=project, agent="default", started_at_ms=i) for i, record in enumerate(turns)]
     )
     await store.close()

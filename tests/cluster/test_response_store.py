@@ -42,8 +42,8 @@ async def found(store: ResponseStore, *names: str, owner: str = "a", now_s: int 
 
 async def test_a_conversation_is_read_oldest_first_by_each_process(open_store: Open) -> None:
     store, other = open_store(), open_store()
-    await store.keep(response("r1"), now_s=1)
-    await other.keep(response("r2", previous="r1"), now_s=1)
+    await store.store(response("r1"), now_s=1)
+    await other.store(response("r2", previous="r1"), now_s=1)
     for each in (store, other):
         chain = await each.conversation("r2", "a", now_s=1, max_bytes=100)
         assert [its.id for its in chain] == ["r1", "r2"]
@@ -53,9 +53,9 @@ async def test_a_conversation_is_read_oldest_first_by_each_process(open_store: O
 
 async def test_a_conversation_has_a_size_and_a_beginning(open_store: Open) -> None:
     store = open_store()
-    await store.keep(response("r1"), now_s=1)
-    await store.keep(response("r2", previous="r1"), now_s=1)
-    await store.keep(response("r3", previous="r2"), now_s=1)
+    await store.store(response("r1"), now_s=1)
+    await store.store(response("r2", previous="r1"), now_s=1)
+    await store.store(response("r3", previous="r2"), now_s=1)
     with pytest.raises(ProtocolError) as refused:
         await store.conversation("r3", "a", now_s=1, max_bytes=15)
     assert refused.value.code == "conversation_too_long"
@@ -66,9 +66,9 @@ async def test_a_conversation_has_a_size_and_a_beginning(open_store: Open) -> No
 
 async def test_what_is_not_used_expires_and_a_use_renews_the_conversation(open_store: Open) -> None:
     store = open_store(keep_s=10)
-    await store.keep(response("r1"), now_s=1)
-    await store.keep(response("r2", previous="r1"), now_s=2)
-    await store.keep(response("idle"), now_s=3)
+    await store.store(response("r1"), now_s=1)
+    await store.store(response("r2", previous="r1"), now_s=2)
+    await store.store(response("idle"), now_s=3)
     assert len(await store.conversation("r2", "a", now_s=9, max_bytes=100)) == 2
     assert await found(store, "r1", "r2", "idle", now_s=13) == ["r1", "r2"]
     await store.purge(now_s=13)
@@ -79,20 +79,20 @@ async def test_what_is_not_used_expires_and_a_use_renews_the_conversation(open_s
 
 async def test_above_its_bound_the_largest_owner_loses_what_is_oldest(open_store: Open) -> None:
     store = open_store(max_bytes=40)
-    await store.keep(response("small", owner="b"), now_s=1)
+    await store.store(response("small", owner="b"), now_s=1)
     for n in range(5):
-        await store.keep(response(f"r{n}"), now_s=2)
+        await store.store(response(f"r{n}"), now_s=2)
     assert await found(store, *(f"r{n}" for n in range(5))) == ["r2", "r3", "r4"]
     assert await found(store, "small", owner="b") == ["small"]
-    assert not await store.keep(response("huge", n_bytes=41), now_s=2)
+    assert not await store.store(response("huge", n_bytes=41), now_s=2)
     assert await found(store, "r4") == ["r4"]
 
 
 async def test_all_of_a_user_are_deleted(open_store: Open) -> None:
     store = open_store()
     assert await store.delete_user("acme", "anna") == 0
-    await store.keep(response("r1", user="anna"), now_s=1)
-    await store.keep(response("r2", user="ben"), now_s=1)
+    await store.store(response("r1", user="anna"), now_s=1)
+    await store.store(response("r2", user="ben"), now_s=1)
     assert await store.delete_user("other", "anna") == 0
     assert await store.delete_user("acme", "anna") == 1
     assert await found(store, "r1", "r2") == ["r2"]
@@ -102,7 +102,7 @@ async def test_all_of_a_user_are_deleted(open_store: Open) -> None:
 async def test_a_store_without_room_makes_no_file(open_store: Open, bounds: dict[str, int]) -> None:
     store = open_store(**bounds)
     assert not store.is_on
-    assert not await store.keep(response("r1"), now_s=1)
+    assert not await store.store(response("r1"), now_s=1)
     await store.purge(now_s=1)
     assert not await store.delete("r1", "a")
     assert await store.conversation("r1", "a", now_s=1, max_bytes=9) == []
@@ -128,15 +128,15 @@ async def test_a_file_that_fails_is_reported_and_recovers(open_store: Open, spoi
     store = open_store(health=health)
     spoil(store._path)
     with pytest.raises(StoreUnavailable) as failed:
-        await store.keep(response("r1"), now_s=1)
+        await store.store(response("r1"), now_s=1)
     assert FILE_NAME in failed.value.detail
     assert [failing.store for failing in health.failing_stores()] == ["responses"]
     store._path.rmdir() if store._path.is_dir() else store._path.unlink()
-    assert await store.keep(response("r1"), now_s=1)
+    assert await store.store(response("r1"), now_s=1)
     assert health.failing_stores() == ()
 
 
 async def test_the_file_is_for_its_owner_alone(open_store: Open) -> None:
     store = open_store()
-    await store.keep(response("r1"), now_s=1)
+    await store.store(response("r1"), now_s=1)
     assert store._path.stat().st_mode & 0o777 == 0o600

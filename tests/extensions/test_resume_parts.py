@@ -52,7 +52,7 @@ async def listened(question: Samples, *, down_after_ms: int | None) -> list[e.Ev
     for first in range(0, len(question), frame):
         clock.ms += 20
         if down_after_ms is not None and first == down_after_ms * WIRE_HZ // 1_000:
-            audio_input.hold()
+            audio_input.pause()
             clock.ms += AWAY_MS
             assert audio_input.restart() == down_after_ms
             audio_input.resume()
@@ -78,7 +78,7 @@ async def test_an_echo_is_known_after_a_line_was_down(question: Samples, down_af
 
     def take(event: e.Event) -> None:
         if isinstance(event, e.SpeechStarted):
-            audio_input.follow_voice()
+            audio_input.report_speech()
         elif isinstance(event, e.SpeechWentOn):
             reports.append(event)
 
@@ -89,7 +89,7 @@ async def test_an_echo_is_known_after_a_line_was_down(question: Samples, down_af
     for first in range(0, len(back), frame):
         clock.ms += 20
         if down_after_ms is not None and first == down_after_ms * WIRE_HZ // 1_000:
-            audio_input.hold()
+            audio_input.pause()
             clock.ms += AWAY_MS
             audio_input.restart()
             audio_input.resume()

@@ -212,7 +212,7 @@ async def _fill(store: TurnStore, n_turns: int, until_ms: int) -> Spent:
     turns, done, spent, reported_at_ms = made_up(n_turns, until_ms=until_ms), 0, Spent(), 0
     while batch := await asyncio.to_thread(lambda: list[StoredTurn](islice(turns, BATCH))):
         with spent.counting():
-            await store.keep(batch)
+            await store.store(batch)
         done += len(batch)
         if (now_ms := clock.monotonic_ms()) - reported_at_ms >= SHOW_EVERY_MS:
             reported_at_ms = now_ms

@@ -276,10 +276,10 @@ def session_of(transcriber: Transcriber, model: Model, synthesizer: Synthesizer)
         turn_detection=ServerVad(end_of_turn=SOFT, silence_set_by="agent_silence"),
     )
     hooks = SessionHooks(
-        keep_record=lambda record: None,
-        note_overrun=lambda command: None,
-        note_stuck=lambda command: None,
-        note_strategy_failure=lambda command: None,
+        store_record=lambda record: None,
+        report_overrun=lambda command: None,
+        report_stuck=lambda command: None,
+        report_strategy_failure=lambda command: None,
         check_update=lambda before, after: None,
         check_reply=lambda session, reply: None,
         show=lambda session: session,

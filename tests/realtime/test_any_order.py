@@ -264,10 +264,10 @@ async def hold(
         turn_detection=ServerVad(silence_duration_ms=100, end_of_turn=end_of_turn),
     )
     hooks = SessionHooks(
-        keep_record=lambda record: None,
-        note_overrun=lambda order: None,
-        note_stuck=lambda order: pytest.fail(f"stuck: {order}"),
-        note_strategy_failure=lambda order: pytest.fail(f"a strategy failed: {order}"),
+        store_record=lambda record: None,
+        report_overrun=lambda order: None,
+        report_stuck=lambda order: pytest.fail(f"stuck: {order}"),
+        report_strategy_failure=lambda order: pytest.fail(f"a strategy failed: {order}"),
         check_update=lambda before, after: None,
         check_reply=lambda session, reply: None,
         show=lambda session: session,

@@ -148,7 +148,7 @@ class FakeSession:
     """Run a test's own talk on the socket, and close the socket when the session must end."""
 
     talk: Talk
-    note_turn: Callable[[TurnRecord], None]
+    on_record: Callable[[TurnRecord], None]
     ending: Ending | None = None
     notified: asyncio.Event = field(default_factory=asyncio.Event)
     is_recorded: bool = False
@@ -320,12 +320,12 @@ def serve(tmp_path: Path) -> Serve:
         broken: list[Exception] = []
 
         def open_session(
-            grant: SessionGrant, note_turn: Callable[[TurnRecord], None], charge: Callable[[float], None]
+            grant: SessionGrant, on_record: Callable[[TurnRecord], None], charge: Callable[[float], None]
         ) -> FakeSession:
             if broken:
                 raise broken[0]
             grants.append(grant)
-            sessions.append(FakeSession(talks[-1], note_turn))
+            sessions.append(FakeSession(talks[-1], on_record))
             return sessions[-1]
 
         agent_named = {"default": "default", "support": "support", "helper": "support"}.get

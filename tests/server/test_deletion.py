@@ -42,7 +42,7 @@ async def test_a_session_is_deleted_with_all_its_data(serve: Any, monkeypatch: A
             stored_turn("c", "sess_2"),
             stored_turn("x", "sess_1", project="bank"),
         ]
-        await server.context.turns.keep(turns)
+        await server.context.turns.store(turns)
         for turn in turns:
             server.context.feed.on_record(turn)
         queue = server.context.webhooks.queue
@@ -66,7 +66,7 @@ async def test_a_session_is_deleted_with_all_its_data(serve: Any, monkeypatch: A
 async def test_a_user_is_deleted_with_all_their_sessions(serve: Any) -> None:
     """Of this project."""
     async with serve() as server:
-        await server.context.turns.keep(
+        await server.context.turns.store(
             [
                 stored_turn("a", "sess_1", user="anna"),
                 stored_turn("b", "sess_2", user="anna"),
@@ -130,7 +130,7 @@ async def test_nothing_is_deleted_while_an_open_session_may_be_missing_in_the_li
     monkeypatch.setattr(presence, "monotonic_ms", lambda: now_ms)
     store = Store(announced("b", 2, 3))
     async with serve(presence=store) as server:
-        await server.context.turns.keep([stored_turn("a", "sess_1", user="anna")])
+        await server.context.turns.store([stored_turn("a", "sess_1", user="anna")])
         key = server.new_key(scopes=["operate"])
 
         async def refusal() -> str:

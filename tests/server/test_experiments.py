@@ -32,7 +32,7 @@ async def compared(server: Any, key: Any, query: str = "") -> Any:
 async def test_feedback_is_compared_by_arm(serve: Any) -> None:
     async with serve() as server:
         key = server.new_key("acme")
-        await server.context.turns.keep([turn("a", arm="host/new"), turn("b", arm="host/old"), turn("c")])
+        await server.context.turns.store([turn("a", arm="host/new"), turn("b", arm="host/old"), turn("c")])
         assert await score(server, "a", {"score": 0}, key) == (
             200,
             {"object": "voicepipe.feedback", "turn": "a", "source": "user", "score": 0.0},
@@ -61,7 +61,7 @@ async def test_arms_are_compared_beside_the_event_loop(serve: Any, monkeypatch: 
     monkeypatch.setattr(api, "experiments", noted)
     async with serve() as server:
         key = server.new_key("acme")
-        await server.context.turns.keep([turn("a", arm="host/new")])
+        await server.context.turns.store([turn("a", arm="host/new")])
         assert [each["name"] for each in (await compared(server, key))["data"]] == ["host"]
     assert len(threads) == 1
     assert threads[0] is not threading.current_thread()
@@ -71,7 +71,7 @@ async def test_arms_are_compared_beside_the_event_loop(serve: Any, monkeypatch: 
 async def test_a_wrong_score_is_refused(serve: Any, body: Any) -> None:
     async with serve() as server:
         key = server.new_key("acme")
-        await server.context.turns.keep([turn("a")])
+        await server.context.turns.store([turn("a")])
         status, answer = await score(server, "a", body, key)
         assert status == 400
         assert answer["error"]["code"] in (
@@ -85,7 +85,7 @@ async def test_a_wrong_score_is_refused(serve: Any, body: Any) -> None:
 async def test_turns_of_others_are_unknown(serve: Any) -> None:
     """Of another project, and for a client secret those of other sessions."""
     async with serve() as server:
-        await server.context.turns.keep([turn("a"), turn("b", project="rival")])
+        await server.context.turns.store([turn("a"), turn("b", project="rival")])
         for id in ("b", "nothing"):
             status, answer = await score(server, id, {"score": 1}, server.new_key("acme"))
             assert (status, answer["error"]["code"]) == (404, "turn_not_found")

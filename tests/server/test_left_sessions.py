@@ -109,7 +109,7 @@ async def test_a_turn_that_its_node_has_recorded_as_over_stays_so(serve: Serve, 
     snapshots, sink = FakeLeftSnapshots(left()), RecordSink()
     async with serve() as server:
         stored = StoredTurn(replace(RUNNING, outcome=outcome), "acme", "default", 1_000)
-        await server.context.turns.keep([stored])
+        await server.context.turns.store([stored])
         assert await survivor(server, snapshots, sink).end_one()
     assert ("turn_2" in sink.outcomes) == (outcome is None)
 

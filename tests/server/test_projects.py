@@ -16,7 +16,7 @@ async def test_turns_are_not_read_across_projects(serve: Any) -> None:
     """By a key or by a token with the scope, alone or in a list, by the id of a turn or of a session."""
     async with serve() as server:
         record = replace(turn_record(), id="turn_theirs", session="sess_theirs")
-        await server.context.turns.keep([StoredTurn(record, "theirs", "default", 1)])
+        await server.context.turns.store([StoredTurn(record, "theirs", "default", 1)])
         token = server.forge(project="mine", scopes=["realtime", "turns"])
         for headers in (server.new_key("mine"), {"Authorization": f"Bearer {token}"}):
             assert (await server.get("/v1/turns/turn_theirs", headers=headers))[0] == 404

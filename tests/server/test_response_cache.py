@@ -315,7 +315,7 @@ def test_the_limit_is_that_of_the_memory_it_takes(piece: str, n_pieces: int) -> 
     cache = ResponseCache(ResponseCacheSettings(mb=1), no_models)
     keys = [n.to_bytes(32, "big") for n in range(3_000 if n_pieces == 1 else 60)]
     for key in keys:
-        cache.keep(key, [piece] + [f"{piece}{n}" for n in range(1, n_pieces)], Answered())
+        cache.store(key, [piece] + [f"{piece}{n}" for n in range(1, n_pieces)], Answered())
     replies = [reply for key in keys if (reply := cache.find(key)) is not None]
     assert 0 < len(replies) < len(keys)
     n_bytes = sum(held_bytes(reply) + sys.getsizeof(keys[0]) for reply in replies)

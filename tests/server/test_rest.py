@@ -127,7 +127,7 @@ async def test_a_huge_body_is_refused(serve: Any) -> None:
 
 
 async def keep(server: Any, *turns: StoredTurn) -> None:
-    await server.context.turns.keep(turns)
+    await server.context.turns.store(turns)
 
 
 def stored_turn(id_: str, project: str, at_ms: int = 1_700_000_000_000) -> StoredTurn:

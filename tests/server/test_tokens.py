@@ -175,13 +175,13 @@ async def test_turns_of_all_its_sessions_count_and_end_the_call(serve: Any) -> N
         token = server.forge(limits={"turns": 3})
         async with server.connect(headers=bearer(token)) as first, server.connect(headers=bearer(token)) as second:
             one, two = server.sessions
-            one.note_turn(replace(turn_record(), id="t1"))
-            one.note_turn(replace(turn_record(), id="t1", agent_text="the same, renewed"))
-            one.note_turn(replace(turn_record(), id="t2", outcome=None))
-            one.note_turn(replace(turn_record(), id="t3", user_text="", providers=(("stt", "ear"),)))
-            two.note_turn(replace(turn_record(), id="t4"))
+            one.on_record(replace(turn_record(), id="t1"))
+            one.on_record(replace(turn_record(), id="t1", agent_text="the same, renewed"))
+            one.on_record(replace(turn_record(), id="t2", outcome=None))
+            one.on_record(replace(turn_record(), id="t3", user_text="", providers=(("stt", "ear"),)))
+            two.on_record(replace(turn_record(), id="t4"))
             await counted(server, token, 2)
-            two.note_turn(replace(turn_record(), id="t5"))
+            two.on_record(replace(turn_record(), id="t5"))
             closed = await second.receive(timeout=WAIT_S)
             assert (closed.data, closed.extra) == (1008, "turn limit of this client secret reached: 3 turns")
             await first.send_str("still there")
@@ -208,7 +208,7 @@ async def test_spending_ends_the_call(serve: Any) -> None:
         async with server.connect(headers=bearer(token)) as line:
             for name in ("t1", "t2", "t3"):
                 cost = TurnCost(usd=0.2, answer_usd=0.15, hedge_usd=0.05)
-                server.sessions[0].note_turn(replace(turn_record(), id=name, cost=cost))
+                server.sessions[0].on_record(replace(turn_record(), id=name, cost=cost))
             closed = await line.receive(timeout=WAIT_S)
             assert (closed.data, closed.extra) == (1008, "spend limit of this client secret reached: 0.5 USD")
         assert (await server.refused(headers=bearer(token)))[1]["code"] == "limit_reached"
@@ -221,7 +221,7 @@ async def test_who_hangs_up_in_every_turn_has_used_them_all_the_same(serve: Any)
         async def talk(socket: Any) -> None:
             while await socket.receive() is not None:
                 pass
-            server.sessions[-1].note_turn(replace(turn_record(), id="cut", outcome="abandoned"))
+            server.sessions[-1].on_record(replace(turn_record(), id="cut", outcome="abandoned"))
 
         server.talks.append(talk)
         token = server.forge(limits={"turns": 1})
@@ -238,7 +238,7 @@ async def test_a_token_reads_the_turns_of_its_own_sessions_only(serve: Any) -> N
         async with server.connect(headers=bearer(token)):
             pass
         own = server.grants[0].session_id
-        await server.context.turns.keep(
+        await server.context.turns.store(
             [
                 StoredTurn(replace(turn_record(), id="mine", session=own), "acme", "default", 1),
                 StoredTurn(replace(turn_record(), id="theirs", session="sess_other"), "acme", "default", 2),

@@ -32,8 +32,8 @@ async def test_it_has_the_turns_in_order_with_latencies_and_function_calls(serve
     async with serve() as server:
         first = stored_turn(1, tools=(LOOK,), contributions=(*STAGES, CUT))
         others = (stored_turn(3, session="sess_2"), stored_turn(4, project="bank"))
-        await server.context.turns.keep([stored_turn(2), first, *others])
-        await server.context.turns.keep_summary("acme", "sess_1", "They had two questions.")
+        await server.context.turns.store([stored_turn(2), first, *others])
+        await server.context.turns.store_summary("acme", "sess_1", "They had two questions.")
         status, found = await server.get("/v1/sessions/sess_1/transcript", headers=server.new_key())
     assert status == 200
     assert {name: found[name] for name in found if name != "turns"} == {
@@ -67,7 +67,7 @@ async def test_it_comes_as_text(serve: Any, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("voicepipe.server.api.transcript.MAX_TURNS", 1)
     async with serve() as server:
         turns = [stored_turn(1), stored_turn(2, tools=(LOOK,), contributions=STAGES)]
-        await server.context.turns.keep(turns)
+        await server.context.turns.store(turns)
         url = f"{server.base}/v1/sessions/sess_1/transcript?format=text"
         async with server.http.get(url, headers=server.new_key()) as answer:
             text = await answer.text()
@@ -97,7 +97,7 @@ async def test_a_client_secret_reads_its_own_sessions_only(serve: Any) -> None:
         secret = server.forge(scopes=["realtime", "turns"])
         claims = verify(secret, server.context.key_store.keyring(unix_s()), now_s=unix_s())
         own = f"{session_prefix(claims)}abc"
-        await server.context.turns.keep([stored_turn(1), stored_turn(2, session=own)])
+        await server.context.turns.store([stored_turn(1), stored_turn(2, session=own)])
         headers = {"Authorization": f"Bearer {secret}"}
         assert (await server.get(f"/v1/sessions/{own}/transcript", headers=headers))[0] == 200
         status, body = await server.get("/v1/sessions/sess_1/transcript", headers=headers)
@@ -107,7 +107,7 @@ async def test_a_client_secret_reads_its_own_sessions_only(serve: Any) -> None:
 async def test_wrong_requests_are_refused(serve: Any) -> None:
     """An unknown session, another format, no credential."""
     async with serve() as server:
-        await server.context.turns.keep([stored_turn(1, project="bank")])
+        await server.context.turns.store([stored_turn(1, project="bank")])
         key = server.new_key()
         status, body = await server.get("/v1/sessions/sess_1/transcript", headers=key)
         assert (status, body["error"]["code"]) == (404, "session_not_found")

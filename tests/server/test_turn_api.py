@@ -61,7 +61,7 @@ def turns() -> tuple[StoredTurn, ...]:
 async def test_a_list_has_the_turns_that_match(serve: Any, query: str, ids: list[str]) -> None:
     """And nothing of another project, for a key of one."""
     async with serve() as server:
-        await server.context.turns.keep(turns())
+        await server.context.turns.store(turns())
         query = query.format(MIDDLE_MS=unix_ms() - 250_000)  # not above: a test's name may not depend on when it runs
         status, page = await server.get(f"/v1/turns?{query}", headers=server.new_key())
         assert (status, [turn["id"] for turn in page["data"]]) == (200, ids)
@@ -104,7 +104,7 @@ async def test_a_wrong_parameter_is_named(serve: Any, path: str, param: str, why
 async def test_an_operator_of_all_sees_every_project_or_one(serve: Any) -> None:
     """An operator of one project sees only that project, and is refused another; every turn names its project."""
     async with serve() as server:
-        await server.context.turns.keep(turns())
+        await server.context.turns.store(turns())
         every, own = (server.new_key("acme", scopes=[scope]) for scope in ("operate_all", "operate"))
         _, page = await server.get("/v1/turns", headers=every)
         assert {(turn["id"], turn["project"]) for turn in page["data"]} == {
@@ -124,7 +124,7 @@ async def test_an_operator_of_all_sees_every_project_or_one(serve: Any) -> None:
 
 async def test_in_open_mode_all_turns_are_visible(serve: Any) -> None:
     async with serve() as server:
-        await server.context.turns.keep(turns())
+        await server.context.turns.store(turns())
         for query in ("", "?project="):
             _, page = await server.get(f"/v1/turns{query}")
             assert {turn["id"] for turn in page["data"]} == {"t1", "t2", "t3", "x1"}
@@ -133,7 +133,7 @@ async def test_in_open_mode_all_turns_are_visible(serve: Any) -> None:
 async def test_figures_of_a_window_a_series_and_groups(serve: Any) -> None:
     """Figures cover the principal's own project; a window ends now, and the response states its bounds."""
     async with serve() as server:
-        await server.context.turns.keep(turns())
+        await server.context.turns.store(turns())
         key = server.new_key()
         status, day = await server.get("/v1/stats?window=24h&step=3600000&by=agent", headers=key)
         assert (status, day["object"]) == (200, "voicepipe.stats")
@@ -150,7 +150,7 @@ async def test_figures_of_a_window_a_series_and_groups(serve: Any) -> None:
 
 async def test_sessions_are_listed_by_their_turns(serve: Any) -> None:
     async with serve() as server:
-        await server.context.turns.keep(turns())
+        await server.context.turns.store(turns())
         status, page = await server.get("/v1/sessions", headers=server.new_key())
         assert (status, page["next"]) == (200, None)
         other, mine = page["data"]
@@ -168,7 +168,7 @@ async def test_sessions_that_are_open_are_listed_while_they_are(serve: Any, gate
         key = server.new_key()
         async with server.connect("/v1/realtime?agent=support", headers=key):
             await gate.began.wait()
-            note = server.sessions[0].note_turn
+            note = server.sessions[0].on_record
             session = server.grants[0].session_id
             for changes in ({"outcome": None}, {"total_ms": 1_200, "total_verdict": "over"}, {"reason": "renewed"}):
                 note(replace(turn_record(), id="t1", **changes))
@@ -242,7 +242,7 @@ async def test_a_providers_words_are_for_keys_and_not_for_client_secrets(serve: 
         secret = server.forge(scopes=["realtime", "turns"])
         claims = verify(secret, server.context.key_store.keyring(unix_s()), now_s=unix_s())
         session, token = f"{session_prefix(claims)}1", {"Authorization": f"Bearer {secret}"}
-        await server.context.turns.keep([refused_turn("t9", session)])
+        await server.context.turns.store([refused_turn("t9", session)])
         paths = [f"/v1/turns?session={session}", "/v1/turns/t9"]
         paths += [f"/v1/turns/export?session={session}&format={kind}" for kind in ("csv", "jsonl")]
         for path in paths:

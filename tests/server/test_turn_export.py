@@ -27,8 +27,8 @@ async def test_every_turn_is_in_the_file_however_many_pages_that_takes(serve: An
     requested.
     """
     async with serve() as server:
-        await server.context.turns.keep([stored_turn(number) for number in range(250)])
-        await server.context.turns.keep([stored_turn(number, project="bank") for number in range(3)])
+        await server.context.turns.store([stored_turn(number) for number in range(250)])
+        await server.context.turns.store([stored_turn(number, project="bank") for number in range(3)])
         async with server.http.get(f"{server.base}/v1/turns/export", headers=server.new_key()) as answer:
             assert answer.status == 200
             assert answer.content_type == "application/x-ndjson"
@@ -47,7 +47,7 @@ async def test_every_turn_is_in_the_file_however_many_pages_that_takes(serve: An
 async def test_the_file_has_the_turns_that_match(serve: Any) -> None:
     """And has its head when that is nothing."""
     async with serve() as server:
-        await server.context.turns.keep([stored_turn(1), stored_turn(2, outcome="failed")])
+        await server.context.turns.store([stored_turn(1), stored_turn(2, outcome="failed")])
         async with server.http.get(f"{server.base}/v1/turns/export?format=csv&outcome=failed") as answer:
             rows = list(csv.DictReader(io.StringIO(await answer.text("utf-8-sig"))))
         assert [row["id"] for row in rows] == ["t002"]
@@ -60,7 +60,7 @@ async def test_the_file_has_the_turns_that_match(serve: Any) -> None:
 async def test_a_row_says_where_the_second_went(serve: Any) -> None:
     """The stages' columns and what has no name make the total."""
     async with serve() as server:
-        await server.context.turns.keep([stored_turn(1)])
+        await server.context.turns.store([stored_turn(1)])
         async with server.http.get(f"{server.base}/v1/turns/export?format=csv") as answer:
             (row,) = csv.DictReader(io.StringIO(await answer.text("utf-8-sig")))
     spent = sum(int(row[f"{stage}_ms"] or 0) for stage in STAGES)
@@ -76,7 +76,7 @@ async def test_a_row_names_the_tools_and_what_was_audible_before_the_answer(serv
         ToolCall(name="show_map", took_ms=None, outcome="unanswered"),
     )
     async with serve() as server:
-        await server.context.turns.keep([stored_turn(1, tools=tools, first_audio_ms=438, answer_audio_ms=983)])
+        await server.context.turns.store([stored_turn(1, tools=tools, first_audio_ms=438, answer_audio_ms=983)])
         async with server.http.get(f"{server.base}/v1/turns/export?format=csv") as answer:
             (row,) = csv.DictReader(io.StringIO(await answer.text("utf-8-sig")))
     assert (row["first_audio_ms"], row["answer_audio_ms"]) == ("438", "983")
@@ -98,7 +98,7 @@ def test_no_text_is_a_formula(text: str) -> None:
 async def test_a_failure_on_the_way_cuts_the_line(serve: Any, monkeypatch: Any) -> None:
     """A client can't mistake half of a file for all of it; a failure at the beginning has an HTTP status."""
     async with serve() as server:
-        await server.context.turns.keep([stored_turn(number) for number in range(150)])
+        await server.context.turns.store([stored_turn(number) for number in range(150)])
         whole, queries = server.context.turns.list, []
 
         async def broken(project: str | None, query: Any) -> Any:

@@ -68,8 +68,8 @@ def made(scorer: FakeScorer | None, *events: e.Event) -> tuple[EndpointScoring, 
     posted: list[e.Event] = []
     scoring = EndpointScoring(scorer, "s", posted.append, stt_detects=scorer is None)
     for event in events:
-        if isinstance(event, scoring.followed):
-            scoring.follow(event)
+        if isinstance(event, scoring.handled):
+            scoring.handle(event)
     return scoring, posted
 
 
@@ -121,7 +121,7 @@ async def test_of_many_texts_the_latest_is_scored_next() -> None:
     async with running(scoring):
         await until(lambda: scorer.texts)
         for text in ("one", "two", "three"):
-            scoring.follow(e.TranscriptFinished(1, 1, text))
+            scoring.handle(e.TranscriptFinished(1, 1, text))
         scorer.answer.set_result(0.4)
         await until(lambda: len(posted) == 2)
     assert scorer.texts == ["s: I would like a coffee.", "s: three"]
@@ -145,7 +145,7 @@ async def test_a_failing_model_costs_only_its_score() -> None:
         await until(lambda: scorer.texts)
         scorer.answer = asyncio.get_running_loop().create_future()
         scorer.answer.set_result(0.2)
-        scoring.follow(SPOKEN)
+        scoring.handle(SPOKEN)
         await until(lambda: posted)
     assert posted == [e.EndpointScored(2_000, SENTENCE_END, 0.2)]
 
@@ -158,8 +158,8 @@ async def test_without_a_local_model_no_task_runs() -> None:
 
 def test_without_a_source_of_scores_only_the_settings_are_followed() -> None:
     scoring = EndpointScoring(None, "s", lambda event: None)
-    scoring.follow(USED)
-    assert scoring.followed == (e.SettingsChanged,)
+    scoring.handle(USED)
+    assert scoring.handled == (e.SettingsChanged,)
 
 
 def posted_by(*events: e.Event) -> list[e.Event]:
@@ -191,10 +191,10 @@ def test_the_stt_may_detect_the_end_before_the_vad(
     """The VAD reports a pause about 100 ms after its last voiced sample, in noise later."""
     posted: list[e.Event] = []
     scoring = EndpointScoring(None, "s", posted.append, stt_detects=True, now_ms=lambda: at_ms)
-    scoring.follow(USED)
+    scoring.handle(USED)
     scoring.take(EndOfTurn(1, 0.9))
     for event in (*between, PAUSED):
-        scoring.follow(event)
+        scoring.handle(event)
     assert posted == [e.EndpointScored(2_000, STT_END, score) for score in scores]
 
 
@@ -226,14 +226,14 @@ def with_audio(scorer: FakeAudioScorer, *events: e.Event) -> tuple[EndpointScori
     posted: list[e.Event] = []
     note = scorer.outcomes.append
     scoring = EndpointScoring(
-        None, "s", posted.append, audio_scorer=scorer, note=lambda name, outcome: note(f"{name} {outcome}")
+        None, "s", posted.append, audio_scorer=scorer, count=lambda name, outcome: note(f"{name} {outcome}")
     )
     assert scoring.audio is not None
     scoring.audio.begin(np.array([1, 2], np.int16), 8_000)
     scoring.audio.push(np.array([3], np.int16), 8_000)
     for event in events:
-        if isinstance(event, scoring.followed):
-            scoring.follow(event)
+        if isinstance(event, scoring.handled):
+            scoring.handle(event)
     return scoring, posted
 
 
@@ -246,12 +246,12 @@ async def test_the_audio_of_a_pause_is_judged_once_after_100_ms() -> None:
     async with running(scoring):
         await asyncio.sleep(0)
         assert not scorer.judged
-        scoring.follow(e.SilenceGrew(100))
-        scoring.follow(e.SilenceGrew(120))
+        scoring.handle(e.SilenceGrew(100))
+        scoring.handle(e.SilenceGrew(120))
         await until(lambda: posted)
-        scoring.follow(e.SpeechStarted(2_500, 2_500))
-        scoring.follow(e.SpeechPaused(3_000, 3_000))
-        scoring.follow(e.SilenceGrew(140))
+        scoring.handle(e.SpeechStarted(2_500, 2_500))
+        scoring.handle(e.SpeechPaused(3_000, 3_000))
+        scoring.handle(e.SilenceGrew(140))
         await until(lambda: len(posted) == 2)
     assert scorer.judged == [("s", [1, 2, 3], 8_000)] * 2
     assert posted == [e.EndpointScored(2_000, SMART_TURN, 0.9), e.EndpointScored(3_000, SMART_TURN, 0.9)]
@@ -303,7 +303,7 @@ async def test_an_engine_that_dies_costs_only_its_score() -> None:
         scorer.answer = asyncio.get_running_loop().create_future()
         scorer.answer.set_result(0.2)
         for event in (e.SpeechStarted(2_300, 2_300), e.SpeechPaused(3_000, 3_000), e.SilenceGrew(100)):
-            scoring.follow(event)
+            scoring.handle(event)
         await until(lambda: posted)
     assert posted == [e.EndpointScored(3_000, SMART_TURN, 0.2)]
     assert scorer.outcomes == ["smart-turn failed", "smart-turn in_time"]
@@ -314,7 +314,7 @@ async def test_neither_model_waits_for_the_other() -> None:
     words, audio, posted = FakeScorer(), FakeAudioScorer(), list[e.Event]()
     scoring = EndpointScoring(words, "s", posted.append, audio_scorer=audio)
     for event in (USED, PAUSED, SPOKEN, e.SilenceGrew(100)):
-        scoring.follow(event)
+        scoring.handle(event)
     async with running(scoring):
         await until(lambda: words.texts and audio.judged)
         audio.answer.set_result(0.9)
@@ -327,9 +327,9 @@ async def test_neither_model_waits_for_the_other() -> None:
 async def test_without_the_model_no_audio_is_held_and_no_silence_followed() -> None:
     for scorer in (None, FakeScorer()):
         scoring = EndpointScoring(scorer, "s", lambda event: None, stt_detects=True)
-        scoring.follow(USED)
+        scoring.handle(USED)
         assert scoring.audio is None
-        assert e.SilenceGrew not in scoring.followed
+        assert e.SilenceGrew not in scoring.handled
 
 
 def test_the_latest_8_s_of_an_utterance_are_held() -> None:
@@ -365,7 +365,7 @@ class EventJournal:
     def __init__(self) -> None:
         self.events: list[e.Event] = []
 
-    def note(self, now_ms: int, event: e.Event, commands: object) -> None:
+    def record(self, now_ms: int, event: e.Event, commands: object) -> None:
         self.events.append(event)
 
     def user_audio(self, samples: object, rate_hz: int) -> None: ...

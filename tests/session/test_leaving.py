@@ -98,11 +98,11 @@ def session_of(
         session_id="sess_x", model="default", voice="v", instructions="Be brief.", expires_at=grant.expires_at
     )
     hooks = SessionHooks(
-        keep_record=records.append,
+        store_record=records.append,
         records_written=written,
-        note_overrun=lambda command: None,
-        note_stuck=lambda command: None,
-        note_strategy_failure=lambda command: None,
+        report_overrun=lambda command: None,
+        report_stuck=lambda command: None,
+        report_strategy_failure=lambda command: None,
         check_update=lambda before, after: None,
         check_reply=lambda session, reply: None,
         show=lambda session: session,
@@ -154,7 +154,7 @@ async def test_a_client_that_leaves_gets_its_close_frame_once_the_record_is_stor
 
 
 async def test_a_database_that_is_away_holds_the_close_frame_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutdown, "RECORDS_HOLD_S", 0)
+    monkeypatch.setattr(shutdown, "MAX_RECORDS_WAIT_S", 0)
     transcriber, client = FakeTranscriber(SttCue()), Leaves()
 
     async def never() -> None:

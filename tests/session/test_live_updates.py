@@ -24,7 +24,7 @@ class Watcher:
         """Let these happen, each looked at."""
         for verb in verbs:
             verb()
-            self._turn_observer.follow(self.scenario.driver.now_ms)
+            self._turn_observer.update(self.scenario.driver.now_ms)
 
     def marks(self) -> dict[str, int]:
         """Return each mark's time as it was sent last."""

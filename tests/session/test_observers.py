@@ -37,7 +37,7 @@ def broken(*_: Any) -> NoReturn:
 class BrokenJournal:
     """Fails at each call."""
 
-    note = user_audio = agent_audio = close = broken
+    record = user_audio = agent_audio = close = broken
 
 
 class Watched:
@@ -48,10 +48,10 @@ class Watched:
 
 def hooks(**changes: Any) -> SessionHooks:
     usual = SessionHooks(
-        keep_record=lambda record: None,
-        note_overrun=lambda command: None,
-        note_stuck=lambda command: None,
-        note_strategy_failure=lambda command: None,
+        store_record=lambda record: None,
+        report_overrun=lambda command: None,
+        report_stuck=lambda command: None,
+        report_strategy_failure=lambda command: None,
         check_update=lambda before, after: None,
         check_reply=lambda session, reply: None,
         show=lambda session: session,
@@ -114,7 +114,7 @@ def noon() -> FakeModel:
     return FakeModel(LlmCue(tokens=tokens("It is noon.")))
 
 
-@pytest.mark.parametrize("name", ["keep_record", "note_overrun", "note_stuck", "publish_live", "open_journal"])
+@pytest.mark.parametrize("name", ["store_record", "report_overrun", "report_stuck", "publish_live", "open_journal"])
 async def test_an_observer_that_breaks_ends_no_session(name: str, caplog: pytest.LogCaptureFixture) -> None:
     """The user is answered, no connection is closed, and the log has the error."""
     caplog.set_level(logging.ERROR)
@@ -125,7 +125,7 @@ async def test_an_observer_that_breaks_ends_no_session(name: str, caplog: pytest
     await talk(session(noon(), hooks(**watched, **{name: changed})), client)
     assert client.answers == ["completed"]
     crashes = [record.getMessage() for record in caplog.records].count("crashed")
-    if name in ("keep_record", "publish_live"):
+    if name in ("store_record", "publish_live"):
         assert crashes >= 1
     elif name == "open_journal":
         assert crashes == 1, "one that breaks is left out from then on"
@@ -145,7 +145,7 @@ async def test_impossible_counts_of_a_third_partys_model_are_ignored(usage: Usag
     """Whatever it reports; the tokens are reckoned from the text."""
     records: list[TurnRecord] = []
     model, client = FakeModel(), RequestingClient()
-    its = session(model, hooks(keep_record=records.append))
+    its = session(model, hooks(store_record=records.append))
     async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
         group.create_task(its.run(client))
         await model.script.nth(0)
@@ -165,7 +165,7 @@ class EventsJournal:
     def __init__(self) -> None:
         self.events: list[Event] = []
 
-    def note(self, now_ms: int, event: Event, commands: object) -> None:
+    def record(self, now_ms: int, event: Event, commands: object) -> None:
         self.events.append(event)
 
     def user_audio(self, samples: Samples, rate_hz: int) -> None:
@@ -202,7 +202,7 @@ async def test_provider_errors_are_sent_to_api_keys_only(veiled: bool) -> None:
     """In the events of a call: not in the response that failed, nor in the turn's record."""
     model, client = FakeModel(), RequestingClient(record=True)
     records: list[TurnRecord] = []
-    its = session(model, hooks(keep_record=records.append), veiled=veiled)
+    its = session(model, hooks(store_record=records.append), veiled=veiled)
     async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
         group.create_task(its.run(client))
         await model.script.nth(0)

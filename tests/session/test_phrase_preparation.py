@@ -77,7 +77,7 @@ class Sleeping:
 
 async def change(voices: FakeVoices, preparation: Preparation, voice: int) -> None:
     voices.usual = voice
-    preparation.want()
+    preparation.request()
     await breathe()
 
 
@@ -139,11 +139,11 @@ async def test_turns_pay_for_preparations(settled: asyncio.Event) -> None:
     async with running(voices) as preparation:
         await try_voices(preparation, 0)
         assert voices.prepared == [0, 1, 2][:MAX_BETWEEN_TURNS]
-        preparation.note(COUGH)
-        preparation.note(replace(ANSWERED, outcome=None))
+        preparation.on_record(COUGH)
+        preparation.on_record(replace(ANSWERED, outcome=None))
         await try_voices(preparation, 100)
         assert voices.prepared == [0, 1, 2]
-        preparation.note(ANSWERED)
+        preparation.on_record(ANSWERED)
         await breathe()
         settled.set()
         await breathe()

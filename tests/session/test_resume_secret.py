@@ -57,7 +57,7 @@ async def test_the_secret_leaves_when_the_store_knows_it(
     server: Any, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So do the events behind it, in their order; what came before has left."""
-    monkeypatch.setattr(snapshot_writer, "SECRET_HOLD_S", 10 * WAIT_S)
+    monkeypatch.setattr(snapshot_writer, "MAX_SECRET_WAIT_S", 10 * WAIT_S)
     got: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
 
     async def read(line: aiohttp.ClientWebSocketResponse) -> None:
@@ -83,7 +83,7 @@ async def test_the_secret_leaves_when_the_store_knows_it(
 async def test_a_store_that_hangs_holds_the_secret_for_a_moment_only(
     server: Any, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshot_writer, "HOLD_S", 0)
+    monkeypatch.setattr(snapshot_writer, "MAX_WRITE_WAIT_S", 0)
     async with aiohttp.ClientSession() as http, http.ws_connect(f"{server.base_url}/v1/realtime") as line:
         async with asyncio.timeout(WAIT_S):
             await line.send_json(UPDATE)

@@ -192,12 +192,12 @@ async def test_a_store_that_fails_is_tried_again_and_the_latest_state_wins(monke
         nonlocal count
         count += 1
         if count == 2:
-            text.note()
+            text.schedule()
         return SessionSnapshot(items=(), counts={"n": count}), "digest", ""
 
     text.store = keep
     for _ in range(5):
-        text.note()
+        text.schedule()
     async with asyncio.timeout(WAIT_S):
         await text.run(snapshot, moved.set)
     assert written == [1, 2, 3]
@@ -307,7 +307,7 @@ async def written(store: Store, *, can_resume: bool = True) -> AsyncIterator[Sna
     text = SnapshotWriter()
     text.store = store.keep
     writing = asyncio.create_task(text.run(lambda: (state_of([]), "digest", "") if can_resume else None, lambda: None))
-    text.note()
+    text.schedule()
     await store.begins(int(can_resume))
     yield text
     writing.cancel()
@@ -315,59 +315,59 @@ async def written(store: Store, *, can_resume: bool = True) -> AsyncIterator[Sna
 
 async def test_output_waits_until_the_store_has_what_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when a write of an earlier state is on its way; a later change of the reply itself is not waited for."""
-    monkeypatch.setattr(snapshot_writer, "HOLD_S", 10 * WAIT_S)
+    monkeypatch.setattr(snapshot_writer, "MAX_WRITE_WAIT_S", 10 * WAIT_S)
     store = Store()
     async with written(store) as text, asyncio.timeout(WAIT_S):
         await store.wrote(1)
-        assert text.hold() is None
+        assert text.pending_write() is None
         store.answer_now.clear()
-        text.note()
+        text.schedule()
         await store.begins(2)
-        text.follow(e.TimePassed(), INPUT)
-        held = text.hold()
+        text.on_event(e.TimePassed(), INPUT)
+        held = text.pending_write()
         assert held is not None
         waiting = asyncio.ensure_future(held)
         store.answer_now.set()
         await waiting
         assert store.n_begun == 3, "the write of the earlier state was enough"
-        assert text.hold() is None
-        text.follow(e.TimePassed(), (c.Notify(a.ResponseStarted("r1", ReplySettings(), "t1")),))
-        assert text.hold() is None
+        assert text.pending_write() is None
+        text.on_event(e.TimePassed(), (c.Notify(a.ResponseStarted("r1", ReplySettings(), "t1")),))
+        assert text.pending_write() is None
 
 
 async def test_output_does_not_wait_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """One answer of a session, not each, waits in vain for a store that hangs."""
-    monkeypatch.setattr(snapshot_writer, "HOLD_S", 0)
+    monkeypatch.setattr(snapshot_writer, "MAX_WRITE_WAIT_S", 0)
     store = Store()
     async with written(store) as text, asyncio.timeout(WAIT_S):
         await store.wrote(1)
         store.answer_now.clear()
-        text.follow(e.TimePassed(), INPUT)
-        held = text.hold()
+        text.on_event(e.TimePassed(), INPUT)
+        held = text.pending_write()
         assert held is not None
         await held
-        assert text.hold() is None
-        text.follow(e.TimePassed(), INPUT)
-        assert text.hold() is None
+        assert text.pending_write() is None
+        text.on_event(e.TimePassed(), INPUT)
+        assert text.pending_write() is None
         store.answer_now.set()
         await store.wrote(2)
         store.answer_now.clear()
-        text.follow(e.TimePassed(), INPUT)
-        held = text.hold()
+        text.on_event(e.TimePassed(), INPUT)
+        held = text.pending_write()
         assert held is not None, "the store works again"
         await held
 
 
 async def test_a_secret_waits_longer_than_output(monkeypatch: pytest.MonkeyPatch) -> None:
     """For a slow store: a client whose secret the store does not know loses its session with its node."""
-    monkeypatch.setattr(snapshot_writer, "HOLD_S", 0)
-    monkeypatch.setattr(snapshot_writer, "SECRET_HOLD_S", 10 * WAIT_S)
+    monkeypatch.setattr(snapshot_writer, "MAX_WRITE_WAIT_S", 0)
+    monkeypatch.setattr(snapshot_writer, "MAX_SECRET_WAIT_S", 10 * WAIT_S)
     store = Store()
     async with written(store) as text, asyncio.timeout(WAIT_S):
         await store.wrote(1)
         store.answer_now.clear()
-        text.note_secret()
-        held = text.hold()
+        text.write_secret()
+        held = text.pending_write()
         assert held is not None
         waiting = asyncio.ensure_future(held)
         await store.begins(2)
@@ -384,18 +384,18 @@ async def test_output_waits_for_no_store_that_would_not_help(can_resume: bool, m
     store.fails = True
     async with written(store, can_resume=can_resume) as text, asyncio.timeout(WAIT_S):
         await eventually(lambda: _is(not text._can_wait))
-        text.follow(e.TimePassed(), INPUT)
-        assert text.hold() is None
+        text.on_event(e.TimePassed(), INPUT)
+        assert text.pending_write() is None
 
 
 async def test_the_first_output_of_a_session_waits_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """The store has nothing of the session yet: a node that takes it over would not know that a function runs."""
-    monkeypatch.setattr(snapshot_writer, "HOLD_S", 10 * WAIT_S)
+    monkeypatch.setattr(snapshot_writer, "MAX_WRITE_WAIT_S", 10 * WAIT_S)
     store = Store()
     store.answer_now.clear()
     async with written(store) as text, asyncio.timeout(WAIT_S):
-        text.follow(e.TimePassed(), INPUT)
-        held = text.hold()
+        text.on_event(e.TimePassed(), INPUT)
+        held = text.pending_write()
         assert held is not None
         store.answer_now.set()
         await held
@@ -403,17 +403,17 @@ async def test_the_first_output_of_a_session_waits_too(monkeypatch: pytest.Monke
 
 
 async def test_a_write_that_fails_lets_the_output_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshot_writer, "HOLD_S", 10 * WAIT_S)
+    monkeypatch.setattr(snapshot_writer, "MAX_WRITE_WAIT_S", 10 * WAIT_S)
     monkeypatch.setattr(snapshot_writer, "RETRY_S", 10 * WAIT_S)
     store = Store()
     async with written(store) as text, asyncio.timeout(WAIT_S):
         await store.wrote(1)
         store.fails = True
-        text.follow(e.TimePassed(), INPUT)
-        held = text.hold()
+        text.on_event(e.TimePassed(), INPUT)
+        held = text.pending_write()
         assert held is not None
         await held
-        assert text.hold() is None
+        assert text.pending_write() is None
 
 
 @pytest.mark.parametrize(
@@ -511,12 +511,12 @@ def test_a_function_that_ran_is_not_run_again(
 
 async def test_a_function_runs_when_the_store_has_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another node that does not know of the call would have the LLM call again."""
-    monkeypatch.setattr(snapshot_writer, "HOLD_S", 10 * WAIT_S)
+    monkeypatch.setattr(snapshot_writer, "MAX_WRITE_WAIT_S", 10 * WAIT_S)
     store = Store()
     async with written(store) as text, asyncio.timeout(WAIT_S):
         await store.wrote(1)
-        text.follow(e.TimePassed(), (c.RunTool(1, "call_1", "book", "{}"),))
-        held = text.hold()
+        text.on_event(e.TimePassed(), (c.RunTool(1, "call_1", "book", "{}"),))
+        held = text.pending_write()
         assert held is not None
         await held
         assert store.n_begun == 2
@@ -525,8 +525,8 @@ async def test_a_function_runs_when_the_store_has_the_call(monkeypatch: pytest.M
 def test_a_session_that_no_node_shares_keeps_no_settings() -> None:
     """Its text grows with each update, so it is not collected for nothing."""
     text = SnapshotWriter()
-    text.note_update({"instructions": "Be brief."})
-    text.follow(e.TimePassed(), INPUT)
+    text.add_update({"instructions": "Be brief."})
+    text.on_event(e.TimePassed(), INPUT)
     assert not text._changes
     assert not text._changed.is_set()
 
@@ -540,7 +540,7 @@ def test_the_settings_that_the_client_has_made_come_over() -> None:
     text.store = Store().keep
     after = text.restore(state, resume_with(), config, wire)
     assert after.instructions == "Be brief."
-    text.note_update({"type": "realtime", "instructions": "Be long."})
+    text.add_update({"type": "realtime", "instructions": "Be long."})
     own = text.state(Core("sess_1", TurnSettings(), CoreSettings()), 700, 0)
     sent = [each.session for each in own.changes if isinstance(each, SettingsSent)]
     assert [msgspec.json.decode(raw)["instructions"] for raw in sent] == ["Be brief.", "Be long."]
@@ -566,7 +566,7 @@ async def test_it_is_noted_that_the_store_has_the_latest_text() -> None:
     store.answer_now.clear()
     async with written(store) as text, asyncio.timeout(WAIT_S):
         text.on_written = lambda: n_noted.append(store.n_begun)
-        text.note()
+        text.schedule()
         store.answer_now.set()
         await eventually(lambda: _is(bool(n_noted)))
     assert n_noted[0] == 2

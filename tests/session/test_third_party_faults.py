@@ -141,10 +141,10 @@ async def talk(
         session_id="sess_x", model="default", voice="v", instructions="Be brief.", expires_at=grant.expires_at
     )
     hooks = SessionHooks(
-        keep_record=lambda record: None,
-        note_overrun=lambda command: None,
-        note_stuck=lambda command: None,
-        note_strategy_failure=lambda command: None,
+        store_record=lambda record: None,
+        report_overrun=lambda command: None,
+        report_stuck=lambda command: None,
+        report_strategy_failure=lambda command: None,
         check_update=lambda before, after: None,
         check_reply=lambda session, reply: None,
         show=lambda session: session,

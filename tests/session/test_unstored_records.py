@@ -33,7 +33,7 @@ class Process:
     def state(self) -> SessionSnapshot:
         """Return the text as another process reads it."""
         driver = self.scenario.driver
-        self.text._records.follow(tuple(driver.commands[self._n_followed :]))
+        self.text._records.add(tuple(driver.commands[self._n_followed :]))
         self._n_followed = len(driver.commands)
         raw = msgspec.json.encode(self.text.state(driver.core, 0, driver.now_ms))
         return msgspec.json.decode(raw, type=SessionSnapshot)
@@ -211,5 +211,5 @@ def test_only_records_with_an_outcome_are_left() -> None:
     process.scenario.says(QUESTION)
     process.scenario.answers(ANSWER)
     (running,) = process.records
-    process.text._records.follow((c.KeepRecord(running), c.KeepRecord(replace(running, id="x", outcome="failed"))))
+    process.text._records.add((c.KeepRecord(running), c.KeepRecord(replace(running, id="x", outcome="failed"))))
     assert [msgspec.json.decode(raw)["id"] for raw in process.text._records.latest()] == ["x"]

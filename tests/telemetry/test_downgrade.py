@@ -42,8 +42,8 @@ def columns(path: Path) -> dict[str, list[str]]:
 async def filled(path: Path) -> Path:
     """A file of this version, with turns and a summary."""
     store = await SqliteTurnStore.open(path)
-    await store.keep(list(TURNS.values()))
-    assert await store.keep_summary("p", "s1", "They called.")
+    await store.store(list(TURNS.values()))
+    assert await store.store_summary("p", "s1", "They called.")
     await store.close()
     return path
 
@@ -111,7 +111,7 @@ async def test_a_server_goes_on_with_tables_that_a_newer_one_has_made(tmp_path: 
     with closing(sqlite3.connect(path)) as file:
         file.executescript(f"{LATER}; PRAGMA user_version = {VERSION + 1}")
     turn = stored_turn("c", 5)
-    await store.keep([turn])
+    await store.store([turn])
     assert await store.get("c", "p") == turn
     await store.close()
 
@@ -141,10 +141,10 @@ async def test_a_database_goes_back_and_forward(postgres_url: str) -> None:
     with pytest.raises(ConfigError, match="got one without their tables"):
         await postgres_store.downgrade(url, 3)
     running = await PostgresTurnStore.open(url)
-    await running.keep([TURNS["a"]])
-    assert await running.keep_summary("p", "s1", "They called.")
+    await running.store([TURNS["a"]])
+    assert await running.store_summary("p", "s1", "They called.")
     assert await postgres_store.downgrade(url, 3) == VERSION
-    await running.keep([TURNS["b"]])
+    await running.store([TURNS["b"]])
     with pytest.raises(ConfigError, match=f"expected a version from {OLDEST} to 3"):
         await postgres_store.downgrade(url, VERSION)
     upgraded = await PostgresTurnStore.open(url)
@@ -154,7 +154,7 @@ async def test_a_database_goes_back_and_forward(postgres_url: str) -> None:
     await connection.execute(f"{LATER}; UPDATE version SET version = {VERSION + 1}")
     await connection.close()
     turn = stored_turn("c", 5)
-    await running.keep([turn])  # a rolling upgrade: tables of a newer version
+    await running.store([turn])  # a rolling upgrade: tables of a newer version
     assert await upgraded.get("c", "p") == turn
     await running.close()
     await upgraded.close()

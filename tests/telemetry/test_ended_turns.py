@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from voicepipe.telemetry.ended_turns import REMEMBERED, EndedTurns
+from voicepipe.telemetry.ended_turns import MAX_ENDED_TURNS, EndedTurns
 from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.testing.records import turn_record
 
@@ -30,9 +30,9 @@ def test_what_is_remembered_is_bounded() -> None:
     """A turn that ended thousands of turns ago would be reported again; by then its records have stopped coming."""
     ended: list[StoredTurn] = []
     endings, turn = EndedTurns((ended.append,)), stored_turn()
-    for n in range(REMEMBERED + 1):
+    for n in range(MAX_ENDED_TURNS + 1):
         endings.on_record(replace(turn, record=replace(turn.record, id=f"turn_{n}")))
-    endings.on_record(replace(turn, record=replace(turn.record, id=f"turn_{REMEMBERED}")))
-    assert len(ended) == REMEMBERED + 1
+    endings.on_record(replace(turn, record=replace(turn.record, id=f"turn_{MAX_ENDED_TURNS}")))
+    assert len(ended) == MAX_ENDED_TURNS + 1
     endings.on_record(replace(turn, record=replace(turn.record, id="turn_0")))
-    assert len(ended) == REMEMBERED + 2
+    assert len(ended) == MAX_ENDED_TURNS + 2

@@ -52,7 +52,7 @@ def session(
     core, journal = opening.rebuilt(), journals.open(opening, agent="sales", project=project)
     for n in range(n_events):
         event = e.TranscriptGrew(1, f"{text} {n}")
-        journal.note(n, event, core.handle(event, n))
+        journal.record(n, event, core.handle(event, n))
         journal.user_audio(SOUND, 24_000)
         journal.agent_audio(SOUND, 24_000)
     journal.close()
@@ -79,7 +79,7 @@ async def test_events_are_on_the_disk_before_the_session_ends(keep: Keep) -> Non
     """A server that dies takes no more with it than what it was about to write."""
     journals = keep()
     opening = Opening("sess_a", TurnSettings(), CoreSettings())
-    journals.open(opening, agent="a").note(5, e.TimePassed(), ())
+    journals.open(opening, agent="a").record(5, e.TimePassed(), ())
 
     async def written() -> bool | None:
         found = [path.read_bytes() for path in journals.folder.iterdir()]
@@ -155,7 +155,7 @@ def test_too_many_at_once_are_refused(keep: Keep) -> None:
     journals = keep(session_mb=0.02, total_mb=0.06)
     opening = Opening("s", TurnSettings(), CoreSettings())
     for n in range(4):
-        journals.open(Opening(f"sess_{n}", opening.settings, opening.core), agent="a").note(0, e.TimePassed(), ())
+        journals.open(Opening(f"sess_{n}", opening.settings, opening.core), agent="a").record(0, e.TimePassed(), ())
     assert [path.name.partition("-")[2] for path in written(journals)] == [
         "sess_0.jsonl",
         "sess_1.jsonl",
@@ -202,7 +202,7 @@ def test_a_disk_that_is_too_slow_costs_the_rest_of_a_journal(keep: Keep, monkeyp
     journals = JournalWriter(keep().folder, JournalSettings(enabled=True), keeps_text=True)
     journal = journals.open(Opening("sess_slow", TurnSettings(), CoreSettings()), agent="a")
     for n in range(10):  # the writer has not started yet
-        journal.note(n, e.TimePassed(), ())
+        journal.record(n, e.TimePassed(), ())
     journal.close()
     journals.start()
     journals.stop()

@@ -52,7 +52,7 @@ async def test_nodes_that_start_at_once_agree(postgres_url: str) -> None:
     url = await emptied(postgres_url)
     stores = await asyncio.gather(*(PostgresTurnStore.open(url) for _ in range(4)))
     await asyncio.gather(
-        *(store.keep([stored_turn(f"t{i}", i), stored_turn(f"u{i}", i)]) for i, store in enumerate(stores))
+        *(store.store([stored_turn(f"t{i}", i), stored_turn(f"u{i}", i)]) for i, store in enumerate(stores))
     )
     assert len((await stores[0].list("p")).turns) == 8
     await asyncio.gather(*(store.close() for store in stores))
@@ -62,7 +62,7 @@ async def test_nodes_that_sum_up_at_once_count_each_turn_once(postgres_url: str)
     """Two sum up the same spans, while a third writes into them."""
     url = await emptied(postgres_url)
     stores = [await PostgresTurnStore.open(url) for _ in range(3)]
-    await stores[0].keep([stored_turn(f"t{number}", number * 1_000) for number in range(60)])
+    await stores[0].store([stored_turn(f"t{number}", number * 1_000) for number in range(60)])
 
     async def maintain_step(store: PostgresTurnStore) -> None:
         while await store.maintain_step(10**9):
@@ -70,7 +70,7 @@ async def test_nodes_that_sum_up_at_once_count_each_turn_once(postgres_url: str)
 
     async def write(store: PostgresTurnStore) -> None:
         for number in range(60, 90):
-            await store.keep([stored_turn(f"t{number}", number * 1_000)])
+            await store.store([stored_turn(f"t{number}", number * 1_000)])
 
     await asyncio.gather(maintain_step(stores[0]), maintain_step(stores[1]), write(stores[2]))
     await maintain_step(stores[0])
@@ -93,14 +93,14 @@ async def test_a_database_of_version_3_is_upgraded(postgres_url: str) -> None:
     """Its sessions have no summaries yet."""
     url = await emptied(postgres_url)
     store = await PostgresTurnStore.open(url)
-    await store.keep([stored_turn("a", session="s1")])
+    await store.store([stored_turn("a", session="s1")])
     await store.close()
     connection = await asyncpg.connect(url, server_settings={"search_path": "voicepipe"})
     await connection.execute("DROP TABLE feedback; ALTER TABLE sessions DROP COLUMN summary")
     await connection.execute("UPDATE version SET version = 3")
     await connection.close()
     store = await PostgresTurnStore.open(url)
-    assert await store.keep_summary("p", "s1", "They called.")
+    assert await store.store_summary("p", "s1", "They called.")
     assert await store.summary("p", "s1") == "They called."
     await store.close()
 
@@ -109,13 +109,13 @@ async def test_a_database_of_version_4_is_upgraded(postgres_url: str) -> None:
     """Its turns have no feedback yet."""
     url = await emptied(postgres_url)
     store = await PostgresTurnStore.open(url)
-    await store.keep([stored_turn("a")])
+    await store.store([stored_turn("a")])
     await store.close()
     connection = await asyncpg.connect(url, server_settings={"search_path": "voicepipe"})
     await connection.execute("DROP TABLE feedback; UPDATE version SET version = 4")
     await connection.close()
     store = await PostgresTurnStore.open(url)
-    assert await store.keep_feedback("a", "p", "user", 1.0, 5)
+    assert await store.store_feedback("a", "p", "user", 1.0, 5)
     await store.close()
 
 
@@ -123,7 +123,7 @@ async def test_a_database_of_version_2_is_upgraded(postgres_url: str) -> None:
     """Its columns and tables, and the fields of its records; opening it twice changes nothing more."""
     url, turns = await emptied(postgres_url), {f"t{n}": stored_turn(f"t{n}", n) for n in range(3)}
     store = await PostgresTurnStore.open(url)
-    await store.keep(list(turns.values()))
+    await store.store(list(turns.values()))
     await store.close()
     connection = await asyncpg.connect(url, server_settings={"search_path": "voicepipe"})
     await connection.execute(BACK_TO_VERSION_2)
@@ -151,7 +151,7 @@ async def test_a_database_that_is_not_there_is_named_without_its_password() -> N
 async def test_a_lost_connection_is_made_again(postgres_url: str) -> None:
     """The database cuts off all its clients: calls may fail until that is noticed, then the next connects again."""
     store = await PostgresTurnStore.open(await emptied(postgres_url))
-    await store.keep([stored_turn("a")])
+    await store.store([stored_turn("a")])
     connection = await asyncpg.connect(postgres_url)
     await connection.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'voicepipe'"

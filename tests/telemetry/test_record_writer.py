@@ -31,7 +31,7 @@ class FakeStore:
         self.free = asyncio.Event()
         self.free.set()
 
-    async def keep(self, turns: Sequence[StoredTurn]) -> None:
+    async def store(self, turns: Sequence[StoredTurn]) -> None:
         self.batches.put_nowait(tuple(turns))
         await self.free.wait()
         if self.failure is not None:
@@ -246,10 +246,10 @@ async def test_a_record_at_fault_takes_no_other_with_it(failure: Exception, capl
     """It is found by halves, lost and counted; the rest of its batch is written."""
 
     class Choosy(FakeStore):
-        async def keep(self, turns: Sequence[StoredTurn]) -> None:
+        async def store(self, turns: Sequence[StoredTurn]) -> None:
             if any(turn.record.id in ("bad", "worse") for turn in turns):
                 raise failure
-            await super().keep(turns)
+            await super().store(turns)
 
     store = Choosy()
     with caplog.at_level(logging.INFO, "voicepipe"):
@@ -296,7 +296,7 @@ async def test_a_sessions_records_get_their_project_and_time() -> None:
     """A turn began when its first mark was stamped, counted from when the session's clock was 0."""
     store = FakeStore()
     async with RecordWriter(store, SOON) as sink:
-        keep = sink.of_session(project="p", agent="sales", began_unix_ms=1_000_000, keep_texts=True)
+        keep = sink.of_session(project="p", agent="sales", began_unix_ms=1_000_000, store_texts=True)
         keep(turn_record(marks=(("voiced_last", 5_000),)))
         keep(turn_record(id="none", marks=()))
         async with asyncio.timeout(WAIT_S):
@@ -312,7 +312,7 @@ async def test_a_turn_gets_the_routers_pool_and_arm_or_its_agents_pool() -> None
     """They are stored beside the record, not in it."""
     store = FakeStore()
     async with RecordWriter(store, SOON) as sink:
-        keep = sink.of_session(project="p", agent="sales", began_unix_ms=0, keep_texts=True, pool="home")
+        keep = sink.of_session(project="p", agent="sales", began_unix_ms=0, store_texts=True, pool="home")
         keep(turn_record(id="single"))
         keep(turn_record(id="ruled", pool="fast", route="rule short; first choice"))
         keep(turn_record(id="tried", pool="new", arm="summer/new"))
@@ -326,7 +326,7 @@ async def test_texts_that_must_not_be_stored_never_reach_the_store() -> None:
     """Neither side's words are in what is handed on; all else is."""
     store = FakeStore()
     async with RecordWriter(store, SOON) as sink:
-        sink.of_session(project="p", agent="a", began_unix_ms=0, keep_texts=False)(turn_record())
+        sink.of_session(project="p", agent="a", began_unix_ms=0, store_texts=False)(turn_record())
         async with asyncio.timeout(WAIT_S):
             (turn,) = await store.batches.get()
     assert turn.record == turn_record(user_text="", agent_text="", played_text="")
@@ -365,7 +365,7 @@ class SlowRedactor:
 
 def recorder(sink: RecordWriter, redact: Any) -> Any:
     """What a session whose texts are redacted calls with each record."""
-    return sink.of_session(project="p", agent="a", began_unix_ms=0, keep_texts=True, redact=redact)
+    return sink.of_session(project="p", agent="a", began_unix_ms=0, store_texts=True, redact=redact)
 
 
 async def test_texts_are_redacted_in_a_thread_before_anything_gets_the_record() -> None:

@@ -42,7 +42,7 @@ async def test_stored_turns_are_there_after_reopening(tmp_path: Path) -> None:
     """A restart forgets nothing, and migrates nothing twice."""
     for number in range(3):
         store = await SqliteTurnStore.open(tmp_path / "turns.db")
-        await store.keep([stored_turn(f"t{number}", number)])
+        await store.store([stored_turn(f"t{number}", number)])
         assert len((await store.list("p")).turns) == number + 1
         await store.close()
 
@@ -52,7 +52,7 @@ async def test_one_page_looks_for_words_in_so_many_turns(tmp_path: Path, monkeyp
     monkeypatch.setattr(turns, "MAX_LIMIT", 2)
     monkeypatch.setattr(turns, "MAX_SEARCHED", 4)
     store = await SqliteTurnStore.open(tmp_path / "turns.db")
-    await store.keep([stored_turn(f"t{n}", n, user_text="a garden" if n < 2 else "a house") for n in range(10)])
+    await store.store([stored_turn(f"t{n}", n, user_text="a garden" if n < 2 else "a house") for n in range(10)])
     found, query = [], TurnQuery(words="garden")
     while True:
         page = await store.list("p", query)
@@ -70,9 +70,9 @@ async def test_so_many_turns_of_all_projects_are_compared(tmp_path: Path, monkey
     monkeypatch.setattr(feedback, "_AT_ONCE", 2)
     store = await SqliteTurnStore.open(tmp_path / "turns.db")
     for project, times in (("p", (10, 40)), ("q", (20, 30, 50)), ("r", (5, 35))):
-        await store.keep([replace(stored_turn(f"t{ms}", ms, project=project), arm=f"e/{ms}") for ms in times])
+        await store.store([replace(stored_turn(f"t{ms}", ms, project=project), arm=f"e/{ms}") for ms in times])
         for ms in times:
-            await store.keep_feedback(f"t{ms}", project, "user", ms / 100, 1)
+            await store.store_feedback(f"t{ms}", project, "user", ms / 100, 1)
     found = await store.by_arm(None, TurnQuery())
     assert [(turn.arm, dict(turn.scores)) for turn in found] == [
         ("e/50", {"user": 0.5}),
@@ -107,7 +107,7 @@ async def test_the_page_cache_is_bounded(tmp_path: Path, monkeypatch: pytest.Mon
     before = memory_of_sqlite()
     store = await SqliteTurnStore.open(tmp_path / "turns.db")
     for batch in range(20):
-        await store.keep([stored_turn(f"t{n}", n) for n in range(batch * 100, (batch + 1) * 100)])
+        await store.store([stored_turn(f"t{n}", n) for n in range(batch * 100, (batch + 1) * 100)])
     taken, written = memory_of_sqlite() - before, sum(entry.stat().st_size for entry in os.scandir(tmp_path))
     await store.close()
     assert written > 8 * 256 * 1_024
@@ -118,7 +118,7 @@ async def test_the_page_cache_is_bounded(tmp_path: Path, monkeypatch: pytest.Mon
 async def test_only_the_owner_can_read_the_files(tmp_path: Path) -> None:
     """The database and what SQLite puts beside it have mode 0600."""
     store = await SqliteTurnStore.open(tmp_path / "turns.db")
-    await store.keep([stored_turn("a")])
+    await store.store([stored_turn("a")])
     modes = {stat.S_IMODE(entry.stat().st_mode) for entry in os.scandir(tmp_path)}
     await store.close()
     assert modes == {0o600}
@@ -127,7 +127,7 @@ async def test_only_the_owner_can_read_the_files(tmp_path: Path) -> None:
 async def test_processes_that_start_at_once_agree(tmp_path: Path) -> None:
     """Many open a file that isn't there yet: one makes the tables, all can write."""
     stores = await asyncio.gather(*(SqliteTurnStore.open(tmp_path / "turns.db") for _ in range(8)))
-    await asyncio.gather(*(store.keep([stored_turn(f"t{i}", i)]) for i, store in enumerate(stores)))
+    await asyncio.gather(*(store.store([stored_turn(f"t{i}", i)]) for i, store in enumerate(stores)))
     assert len((await stores[0].list("p")).turns) == 8
     await asyncio.gather(*(store.close() for store in stores))
 
@@ -165,7 +165,7 @@ async def test_damage_found_later_is_an_error_of_the_call(tmp_path: Path) -> Non
     """A record that doesn't read fails the call that wanted it, not the store."""
     path = tmp_path / "turns.db"
     store = await SqliteTurnStore.open(path)
-    await store.keep([stored_turn("bad"), stored_turn("good")])
+    await store.store([stored_turn("bad"), stored_turn("good")])
     with sqlite3.connect(path) as connection:
         of_bad = "number = (SELECT number FROM turns WHERE id = 'bad')"
         connection.execute(f"UPDATE records SET record = x'00' WHERE {of_bad}")
@@ -190,9 +190,9 @@ async def test_a_batch_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
         )
     connection.close()
     with pytest.raises(StoreError, match="disk"):
-        await store.keep([stored_turn("a"), stored_turn("bad")])
+        await store.store([stored_turn("a"), stored_turn("bad")])
     assert await store.get("a", "p") is None
-    await store.keep([stored_turn("b")])
+    await store.store([stored_turn("b")])
     assert [turn.record.id for turn in (await store.list("p")).turns] == ["b"]
     await store.close()
 
@@ -227,7 +227,7 @@ async def test_every_list_finds_its_turns_by_an_index(query: TurnQuery, tmp_path
 async def test_the_slowest_of_a_long_time_are_found_by_their_latency(tmp_path: Path) -> None:
     """Not by going through all of that time."""
     store = await SqliteTurnStore.open(tmp_path / "turns.db")
-    await store.keep([stored_turn("a", 5)])
+    await store.store([stored_turn("a", 5)])
     work = turns.page("p", TurnQuery(order="slowest", since_ms=1, until_ms=9))
     count = next(work)
     assert isinstance(count, Fetch)
@@ -319,9 +319,9 @@ from voicepipe.testing.conformance.turn_store import stored_turn
 
 class ReportingStore:
     "Says on stdout how far the store has come: what is said was kept."
-    def __init__(self, store): self.store, self.stored = store, asyncio.Event()
-    async def keep(self, turns):
-        await self.store.keep(turns)
+    def __init__(self, turns): self.turns, self.stored = turns, asyncio.Event()
+    async def store(self, turns):
+        await self.turns.store(turns)
         print(max(turn.started_at_ms for turn in turns), flush=True)
         self.stored.set()
 
@@ -329,7 +329,7 @@ async def main():
     reporting = ReportingStore(await SqliteTurnStore.open(Path(sys.argv[1])))
     often = Retention(keep_days=36_500, max_bytes=10**12, maintain_every_ms=1, trim_every_ms=1, pause_ms=1)
     async with RecordWriter(reporting, RecordWriterOptions(flush_ms=5)) as sink, asyncio.TaskGroup() as group:
-        group.create_task(maintain(reporting.store, often))
+        group.create_task(maintain(reporting.turns, often))
         number = 0
         while True:
             for number in range(number + 1, number + 21):
@@ -359,7 +359,7 @@ async def test_a_killed_writer_loses_no_batch_that_was_written(tmp_path: Path) -
     (newest,) = (await store.list("p", TurnQuery(limit=1))).turns
     assert newest.started_at_ms >= max(stored_numbers)
     assert await store.get("t1", "p") is not None
-    await store.keep([stored_turn("after", 2**45)])
+    await store.store([stored_turn("after", 2**45)])
     while await store.maintain_step(2**50):
         pass
     assert (await store.stats("p")).turns == newest.started_at_ms + 1
@@ -398,13 +398,13 @@ async def test_a_file_of_version_3_is_upgraded(tmp_path: Path) -> None:
     """Its sessions have no summaries yet."""
     path = tmp_path / "turns.db"
     store = await SqliteTurnStore.open(path)
-    await store.keep([stored_turn("a", session="s1")])
+    await store.store([stored_turn("a", session="s1")])
     await store.close()
     with closing(sqlite3.connect(path)) as file:
         file.executescript("DROP TABLE feedback; ALTER TABLE sessions DROP COLUMN summary; PRAGMA user_version = 3")
     store = await SqliteTurnStore.open(path)
     assert await store.summary("p", "s1") == ""
-    assert await store.keep_summary("p", "s1", "They called.")
+    assert await store.store_summary("p", "s1", "They called.")
     await store.close()
 
 
@@ -412,12 +412,12 @@ async def test_a_file_of_version_4_is_upgraded(tmp_path: Path) -> None:
     """Its turns have no feedback yet."""
     path = tmp_path / "turns.db"
     store = await SqliteTurnStore.open(path)
-    await store.keep([stored_turn("a")])
+    await store.store([stored_turn("a")])
     await store.close()
     with closing(sqlite3.connect(path)) as file:
         file.executescript("DROP TABLE feedback; PRAGMA user_version = 4")
     store = await SqliteTurnStore.open(path)
-    assert await store.keep_feedback("a", "p", "user", 1.0, 5)
+    assert await store.store_feedback("a", "p", "user", 1.0, 5)
     await store.close()
 
 
@@ -425,7 +425,7 @@ async def test_a_file_of_version_2_is_upgraded(tmp_path: Path) -> None:
     """Its columns and tables, and the fields of its records; opening it twice changes nothing more."""
     path, turn = tmp_path / "turns.db", stored_turn("a", 5)
     store = await SqliteTurnStore.open(path)
-    await store.keep([turn])
+    await store.store([turn])
     await store.close()
     with closing(sqlite3.connect(path)) as file:
         file.executescript(f"{BACK_TO_VERSION_2}; PRAGMA user_version = 2")

@@ -166,7 +166,7 @@ async def test_stats_are_those_of_the_turns(
         store = await SqliteTurnStore.open(Path(folder) / "turns.db")
         written: list[StoredTurn] = []
         for batch, now_ms, n_pieces in rounds:
-            await store.keep(batch)
+            await store.store(batch)
             written += batch
             for _ in range(n_pieces):
                 await store.maintain_step(now_ms + DAY_MS)
@@ -199,7 +199,7 @@ def test_invalid_queries_are_refused(field: str, make: Callable[[], object]) -> 
 async def test_a_fine_series_of_old_times_is_read_from_their_turns(tmp_path: Path) -> None:
     """Minutes that retention deletes leave no hole in a series by minutes."""
     store = await SqliteTurnStore.open(tmp_path / "turns.db")
-    await store.keep([stored_turn(f"t{number}", T0 + number * MINUTE_MS) for number in range(20)])
+    await store.store([stored_turn(f"t{number}", T0 + number * MINUTE_MS) for number in range(20)])
     while await store.maintain_step(T0 + 10 * DAY_MS):
         pass
     query = StatsQuery(since_ms=T0, until_ms=T0 + HOUR_MS, step_ms=5 * MINUTE_MS)

@@ -79,7 +79,7 @@ async def fill(data_path: Path) -> None:
     """Write the turns as a server would have that was up for a quarter of an hour."""
     await asyncio.to_thread(data_path.mkdir, mode=0o700, parents=True)
     store = await SqliteTurnStore.open(data_path / "turns.sqlite3")
-    await store.keep(tuple(turns(unix_ms() - SPAN_MS)))
+    await store.store(tuple(turns(unix_ms() - SPAN_MS)))
     await store.close()
 
 

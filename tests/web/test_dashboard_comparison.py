@@ -62,7 +62,7 @@ async def dashboard(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[t
     data = folder / "data"
     data.mkdir(mode=0o700)
     store = await SqliteTurnStore.open(data / "turns.sqlite3")
-    await store.keep(tuple(turns(unix_ms())))
+    await store.store(tuple(turns(unix_ms())))
     await store.close()
     async with FakeVendor() as vendor:
         overrides = {

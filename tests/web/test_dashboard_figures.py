@@ -130,9 +130,9 @@ async def planted_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncItera
     now_ms = unix_ms()
     (folder / "data").mkdir(mode=0o700)
     store = await SqliteTurnStore.open(folder / "data" / "turns.sqlite3")
-    await store.keep(tuple(planted(now_ms)))
+    await store.store(tuple(planted(now_ms)))
     for n, score in enumerate((1.0, 0.0, 1.0)):
-        assert await store.keep_feedback(f"turn_timely_{n}", "default", "user", score, now_ms)
+        assert await store.store_feedback(f"turn_timely_{n}", "default", "user", score, now_ms)
     await store.close()
     (folder / "data" / "journals").mkdir(mode=0o700)
     path = folder / "data" / "journals" / "1-sess_late.jsonl"

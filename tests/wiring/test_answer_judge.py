@@ -73,7 +73,7 @@ async def scores(store: SqliteTurnStore) -> list[dict[str, float]]:
 async def test_a_verdict_is_stored_as_a_score(tmp_path: Path) -> None:
     model = FakeModel(LlmCue(tokens=("Rating: ", "4"), input_tokens=50))
     async with judging(tmp_path, model) as (judge, turns, store):
-        await store.keep([turn("a")])
+        await store.store([turn("a")])
         turns.on_turn_end(turn("a"))
         await until(judge, judged=1)
         assert await scores(store) == [{"judge": 0.75}]
@@ -85,7 +85,7 @@ async def test_a_verdict_is_stored_as_a_score(tmp_path: Path) -> None:
 
 async def test_what_is_no_verdict_fails(tmp_path: Path) -> None:
     async with judging(tmp_path, FakeModel(LlmCue(tokens=("Fine!",)))) as (judge, turns, store):
-        await store.keep([turn("a")])
+        await store.store([turn("a")])
         turns.on_turn_end(turn("a"))
         await until(judge, failed=1)
         assert await scores(store) == [{}]
@@ -102,14 +102,14 @@ async def test_no_failure_ends_the_judge(tmp_path: Path, caplog: pytest.LogCaptu
         return cue
 
     async with judging(tmp_path, FakeModel(next_cue)) as (judge, turns, store):
-        await store.keep([turn("a")])
-        keep = store.keep_feedback
+        await store.store([turn("a")])
+        keep = store.store_feedback
 
         async def full(*_: object) -> bool:
-            store.keep_feedback = keep
+            store.store_feedback = keep
             raise StoreError("the disk is full")
 
-        store.keep_feedback = full
+        store.store_feedback = full
         for _ in range(3):
             turns.on_turn_end(turn("a"))
         await until(judge, judged=1, failed=2)
@@ -134,7 +134,7 @@ async def test_what_no_llm_may_read_is_hidden_from_the_judge(tmp_path: Path, mon
     said = turn("a", said="I am ann@example.org, card 4111 1111 1111 1111.")
     said = replace(said, record=replace(said.record, agent_text="Is ann@example.org right?"))
     async with judging(tmp_path, model) as (judge, turns, store):
-        await store.keep([said])
+        await store.store([said])
         turns.on_turn_end(said)
         turns.on_turn_end(replace(said, agent="removed"))
         await until(judge, judged=2)
@@ -176,7 +176,7 @@ async def test_its_cost_is_bounded(tmp_path: Path) -> None:
         turns,
         store,
     ):
-        await store.keep([turn("a"), turn("b")])
+        await store.store([turn("a"), turn("b")])
         turns.on_turn_end(turn("a"))
         turns.on_turn_end(turn("b"))
         await until(judge, judged=1, dropped=1)

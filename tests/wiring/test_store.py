@@ -72,7 +72,7 @@ async def test_records_are_stored_in_the_data_folder_unless_a_database_is_named(
     """The file is made there, and a database that can't be reached is refused at the start."""
     settings = load(overrides={"server.data_dir": str(tmp_path)}, environ={})
     async with open_turns(settings) as store:
-        await store.keep([stored_turn("a")])
+        await store.store([stored_turn("a")])
     assert turns_file(settings).parent == tmp_path
     assert turns_file(settings).exists()
     elsewhere = load(overrides={"records.url": "postgresql://me:x@/db?host=/nowhere"}, environ={"HOME": str(tmp_path)})

@@ -12,7 +12,7 @@ from voicepipe.telemetry.store.port import StoreError
 from voicepipe.telemetry.store.sqlite import SqliteTurnStore
 from voicepipe.testing.conformance.turn_store import stored_turn
 from voicepipe.wiring import store as wiring_store
-from voicepipe.wiring.store import keep_summary
+from voicepipe.wiring.store import store_summary
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ class LateStore:
     def __init__(self, *results: Any) -> None:
         self.results = list(results)
 
-    async def keep_summary(self, project: str, session: str, summary: str) -> bool:
+    async def store_summary(self, project: str, session: str, summary: str) -> bool:
         result = self.results.pop(0)
         if isinstance(result, Exception):
             raise result
@@ -37,8 +37,8 @@ class LateStore:
 async def test_it_is_stored_with_its_session(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Nothing is logged of that."""
     store = await SqliteTurnStore.open(tmp_path / "turns.sqlite3")
-    await store.keep([stored_turn("a", session="s1")])
-    await keep_summary(store, "p", "s1", "They called.")
+    await store.store([stored_turn("a", session="s1")])
+    await store_summary(store, "p", "s1", "They called.")
     assert await store.summary("p", "s1") == "They called."
     await store.close()
     assert caplog.records == []
@@ -58,6 +58,6 @@ async def test_it_waits_for_its_turns(
     """The store gets them in batches; after the last try, or an error, the summary is lost."""
     caplog.set_level(logging.WARNING)
     store: Any = LateStore(*results)
-    await keep_summary(store, "p", "s1", "They called.")
+    await store_summary(store, "p", "s1", "They called.")
     assert len(store.results) == n_left
     assert [getattr(each, "fields", {})["why"] for each in caplog.records] == ([] if why is None else [why])

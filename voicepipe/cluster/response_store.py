@@ -108,11 +108,11 @@ class ResponseStore:
         """Whether responses are stored at all."""
         return self._max_bytes > 0 and self._keep_s > 0
 
-    async def keep(self, response: StoredResponse, *, now_s: int) -> bool:
+    async def store(self, response: StoredResponse, *, now_s: int) -> bool:
         """Store a response; False: it is larger than the whole store may be."""
         if not self.is_on or response.n_bytes > self._max_bytes:
             return False
-        await self._run(lambda file: self._keep(file, response, now_s))
+        await self._run(lambda file: self._store_response(file, response, now_s))
         return True
 
     async def find(self, id_: str, owner: str, *, now_s: int) -> StoredResponse | None:
@@ -186,7 +186,7 @@ class ResponseStore:
 
         return await self._run(work)
 
-    def _keep(self, file: sqlite3.Connection, response: StoredResponse, now_s: int) -> None:
+    def _store_response(self, file: sqlite3.Connection, response: StoredResponse, now_s: int) -> None:
         self._purge(file, now_s)
         its = (response.id, response.owner, response.project, response.user, response.previous)
         file.execute(

@@ -72,11 +72,11 @@ class PhoneCalls:
             "failed": self.n_failed,
         }
 
-    def note_invalid(self) -> None:
+    def count_invalid(self) -> None:
         """Count a message of a carrier that can't be read."""
         self.n_invalid += 1
 
-    def note_unsigned(self, line: str, url: str) -> None:
+    def log_unsigned(self, line: str, url: str) -> None:
         """Count a webhook request with a wrong signature, and log it. Each line logs one: anyone can send more."""
         self.n_unsigned += 1
         if line not in self._logged:

@@ -82,7 +82,7 @@ class NoCallRecordings:
         return 0
 
 
-NoteTurn = Callable[[TurnRecord], None]
+OnRecord = Callable[[TurnRecord], None]
 """Takes a turn's record, new or renewed; returns at once."""
 
 
@@ -137,7 +137,7 @@ class ServerContext:
     agent_choices: Callable[[], tuple[AgentChoice, ...]]
     """The agents that a user may choose from."""
 
-    open_session: Callable[[SessionGrant, NoteTurn, Charge], RunningSession]
+    open_session: Callable[[SessionGrant, OnRecord, Charge], RunningSession]
     """Opens a session. It may raise Overload or StageError, which are answered with 503 before the upgrade."""
 
     chat_models: ChatModels
@@ -196,7 +196,7 @@ class ServerContext:
     """The snapshots that no process has any more; None: this machine shares nothing."""
 
     presence: NodePresence | None = None
-    """What the nodes that share a store say of themselves; None: this machine shares nothing."""
+    """The announcements of the nodes that share a store; None: this machine shares nothing."""
 
     node_events: NodeEvents | None = None
     """The way of the live feed's events between them; None: this machine shares nothing."""

@@ -22,6 +22,6 @@ class LookupThreads:
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="lookup")
 
-    async def run(self, look: Callable[[], Found]) -> Found:
-        """Return what `look` returns; `look` may wait for a file."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, look)
+    async def run(self, look_up: Callable[[], Found]) -> Found:
+        """Return what `look_up` returns; it may wait for a file."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, look_up)

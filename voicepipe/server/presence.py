@@ -110,12 +110,14 @@ class Announcer:
         while self._presence is not None:
             try:
                 owner = self._context.live_sessions.slots.owner
-                self._note(await self._presence.announce(owner, msgspec.json.encode(self.facts()), life_s=LIFE_S))
+                self._check_epoch(
+                    await self._presence.announce(owner, msgspec.json.encode(self.facts()), life_s=LIFE_S)
+                )
             except Overload:
                 self._away_ms = monotonic_ms()
             await asyncio.sleep(ANNOUNCE_S)
 
-    def _note(self, epoch: str) -> None:
+    def _check_epoch(self, epoch: str) -> None:
         """Report once that the store has lost its data."""
         if self._epoch not in ("", epoch):
             log_event("store_lost_data", level=logging.ERROR)

@@ -70,7 +70,7 @@ async def _talk(session: RunningSession, socket: ClientSocket, grant: SessionGra
 def _opened(context: ServerContext, live: LiveSession) -> RunningSession:
     grant = live.grant
     try:
-        return context.open_session(grant, live.note, live.usage.charge)
+        return context.open_session(grant, live.count_turn, live.usage.charge)
     except StageError as error:
         why = "" if grant.veiled else f": {error}"
         raise Overload(f"A provider of agent {grant.agent!r} can't be used now{why or '.'}") from error

@@ -62,7 +62,7 @@ class AudioInput:
     ) -> None:
         """`journal` and `recorder` get the user's audio, `speech` and `scored` that of the utterances."""
         self.speech = speech
-        """What hears the utterances beside the transcriber; None: nothing."""
+        """The speech-to-speech model, which gets the utterances too; None: there is none."""
 
         self._scored = scored
 
@@ -97,7 +97,7 @@ class AudioInput:
         self._has_more = False
         """Whether audio has arrived that is not processed yet: until then, no frames are missing."""
 
-        self._held_at_ms: int | None = None
+        self._paused_at_ms: int | None = None
         self._n_known = 0
         """Samples that the client sends a second time, less than 1 millisecond."""
 
@@ -141,8 +141,8 @@ class AudioInput:
             self._segmenter.options = self._vad_options()
 
     def joins(self, audio: bytes) -> bool:
-        """Keep audio that other audio of the client follows at once, to process both together. Return False without
-        keeping it when it would be more than `SLICE_MS`.
+        """Buffer audio, to process it together with the audio that follows at once. Return False, and buffer nothing,
+        when it would be more than `SLICE_MS`.
 
         A busy event loop reads several frames of a client at a time: together they take less CPU, so that it recovers.
         """
@@ -154,7 +154,7 @@ class AudioInput:
         return True
 
     async def process_joined(self, read_limit: ReadLimit) -> None:
-        """Process what `joins` has kept, as `process` does."""
+        """Process what `joins` has buffered, as `process` does."""
         if self._joined:
             await self.process(b"", read_limit)
 
@@ -184,7 +184,7 @@ class AudioInput:
             if left > 0 and read_limit.is_gone():
                 return
         self._has_more = False
-        self._watch()
+        self._schedule_tick()
 
     def _process_slice(self, samples: Samples, now_ms: int, more_ms: int) -> None:
         if self._journal is not None:
@@ -198,7 +198,7 @@ class AudioInput:
         )
         self._take(self._segmenter.push(samples, now_ms, more_ms=more_ms, may_defer=may_defer))
         if self._reported_ms is not None:
-            self._follow(self._reported_ms)
+            self._report_speech(self._reported_ms)
 
     def _take(self, edges: tuple[Edge, ...]) -> None:
         """Give the transcriber what the speech detector has processed, and then post what it found there."""
@@ -244,11 +244,11 @@ class AudioInput:
 
     # --- speech over the agent's audio --------------------------------------------------------
 
-    def follow_voice(self) -> None:
+    def report_speech(self) -> None:
         """Report regularly how long the speech that has just begun lasts, until it pauses."""
         self._reported_ms, self._own_ms = 0, 0
 
-    def _follow(self, reported_ms: int) -> None:
+    def _report_speech(self, reported_ms: int) -> None:
         due_ms = self._onset_ms + reported_ms + REPORT_MS
         if self._segmenter.state is not VadState.SPEAKING or self._segmenter.received_ms < due_ms:
             return
@@ -288,9 +288,9 @@ class AudioInput:
 
     # --- frames that stop coming --------------------------------------------------------------
 
-    def _watch(self) -> None:
-        """Look for missing frames as long as an utterance is open."""
-        if self._timer is None and self._held_at_ms is None and self._segmenter.state is not VadState.QUIET:
+    def _schedule_tick(self) -> None:
+        """Check for missing frames while an utterance is open."""
+        if self._timer is None and self._paused_at_ms is None and self._segmenter.state is not VadState.QUIET:
             now_ms = self._now_ms()
             delay_ms = max(TICK_MS, self._segmenter.late_from_ms - now_ms)
             self._timer = asyncio.get_running_loop().call_later(delay_ms / 1_000, self._tick)
@@ -303,20 +303,20 @@ class AudioInput:
         self._reads_first = now_ms - self._tick_due_ms > LATE_MS and not self._reads_first
         if not self._has_more and not self._reads_first:
             self._take(self._segmenter.tick(now_ms))
-        self._watch()
+        self._schedule_tick()
 
     # --- a broken connection ------------------------------------------------------------------
 
-    def hold(self) -> None:
+    def pause(self) -> None:
         """Pause while the connection is down: missing audio is no silence, since the client will send it later."""
-        self._held_at_ms = self._clock.now_ms()
+        self._paused_at_ms = self._clock.now_ms()
         self.close()
 
     def resume(self) -> None:
         """Continue: the client is back, and sends from `received_ms` on."""
-        self._fall_behind(self._clock.now_ms() - (self._held_at_ms or 0))
-        self._held_at_ms = None
-        self._watch()
+        self._fall_behind(self._clock.now_ms() - (self._paused_at_ms or 0))
+        self._paused_at_ms = None
+        self._schedule_tick()
 
     def go_on(self, received_ms: int) -> None:
         """Count the user's audio from there: another process has processed what came before."""
@@ -352,7 +352,7 @@ class AudioInput:
             self.echo.shift(late_ms)
 
     def close(self) -> None:
-        """Stop looking for missing frames."""
+        """Stop checking for missing frames."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

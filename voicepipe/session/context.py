@@ -15,7 +15,7 @@ from voicepipe.ports.synthesizer import Synthesizer
 from voicepipe.ports.transcriber import Transcriber
 from voicepipe.protocol.mcp import McpRequest
 from voicepipe.protocol.session_config import SessionConfig
-from voicepipe.session.endpoint_scoring import NoteScore, discard
+from voicepipe.session.endpoint_scoring import CountScore, discard
 from voicepipe.session.item_audio import ItemAudio
 from voicepipe.session.knowledge import Knowledge
 from voicepipe.session.phrases import PhraseCache
@@ -147,10 +147,10 @@ def _discard(what: Notification) -> None:
 class SessionHooks:
     """A session's callbacks to the server. Those that are not awaited return at once."""
 
-    keep_record: Callable[[TurnRecord], None]
-    note_overrun: Callable[[c.NoteOverrun], None]
-    note_stuck: Callable[[c.NoteStuck], None]
-    note_strategy_failure: Callable[[c.NoteStrategyFailure], None]
+    store_record: Callable[[TurnRecord], None]
+    report_overrun: Callable[[c.NoteOverrun], None]
+    report_stuck: Callable[[c.NoteStuck], None]
+    report_strategy_failure: Callable[[c.NoteStrategyFailure], None]
 
     check_update: Callable[[SessionConfig, SessionConfig], None]
     """Check the session before and after an update. Raises ProtocolError when this client may not make the update."""
@@ -161,11 +161,11 @@ class SessionHooks:
     is_another_agent: Callable[[str], bool] = lambda model: False
     """Return whether a model's name is that of an agent other than the session's: an update cannot change it."""
 
-    note_score: NoteScore = discard
-    """Note whether a model has judged a pause in time."""
+    count_score: CountScore = discard
+    """Count whether a model has judged a pause in time."""
 
-    note_unserved: Callable[[str], None] | None = None
-    """Note a field of the client's that has no effect; None: the client gets an `error` that names it."""
+    report_unserved: Callable[[str], None] | None = None
+    """Report a field of the client's that has no effect; None: the client gets an `error` that names it."""
 
     show: Callable[[SessionConfig], SessionConfig]
     """Return the session as its client may see it. Fields that the wire depends on, such as formats, stay as they
@@ -210,7 +210,7 @@ class SessionHooks:
     """How the call is recorded; None: it is not."""
 
     items: ItemAudio | None = None
-    """Holds the newest audio of items; None: it is not held."""
+    """Stores the newest audio of items; None: it is not stored."""
 
     stalls: StallLog = field(default_factory=StallLog)
     """The delays of the event loop."""

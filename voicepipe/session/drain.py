@@ -28,7 +28,7 @@ class SessionDrain:
         core: Core,
         requests: EndingRequests,
     ) -> None:
-        self._text, self._resumption, self._wire = text, resumption, wire
+        self._writer, self._resumption, self._wire = text, resumption, wire
         self._put, self._core, self._ending_requests = put, core, requests
         self._ends_ms: int | None = None
         self._at_once = self._is_notified = False
@@ -39,13 +39,13 @@ class SessionDrain:
         Returns:
             False: no other node could go on with the session.
         """
-        if self._text.store is None or self._resumption.digests is None:
+        if self._writer.store is None or self._resumption.digests is None:
             return False
         self._ends_ms = monotonic_ms() + within_ms
         self._at_once = self._at_once or at_once
-        self._text.on_written = self._notify
-        self._text.renew_s = CHECK_S
-        self._text.note()
+        self._writer.on_written = self._notify
+        self._writer.renew_s = CHECK_S
+        self._writer.schedule()
         return True
 
     def moved(self) -> None:

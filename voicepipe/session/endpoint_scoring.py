@@ -29,7 +29,7 @@ Post = Callable[[e.Event], None]
 
 Outcome = Literal["in_time", "late", "failed"]
 
-NoteScore = Callable[[str, Outcome], None]
+CountScore = Callable[[str, Outcome], None]
 """Counts the outcome of one request; the first is the score's name."""
 
 _WITHOUT_SCORES: Final[tuple[type[e.Event], ...]] = (e.SettingsChanged,)
@@ -43,8 +43,8 @@ _Judged = TypeVar("_Judged")
 class _LatestRequest(Generic[_Judged]):
     """One model's requests in a session, of which the latest alone is sent."""
 
-    def __init__(self, score: Callable[[_Judged], Awaitable[float]], name: str, post: Post, note: NoteScore) -> None:
-        self._score, self._name, self._post, self._note = score, name, post, note
+    def __init__(self, score: Callable[[_Judged], Awaitable[float]], name: str, post: Post, count: CountScore) -> None:
+        self._score, self._name, self._post, self._count = score, name, post, count
         self._request: tuple[int, _Judged] | None = None
         """The pause, by its last voiced sample in ms, and what to judge."""
 
@@ -73,9 +73,9 @@ class _LatestRequest(Generic[_Judged]):
             async with asyncio.timeout(DEADLINE_S):
                 score = await self._score(judged)
         except (TimeoutError, StageError) as why:
-            self._note(self._name, "late" if isinstance(why, TimeoutError) else "failed")
+            self._count(self._name, "late" if isinstance(why, TimeoutError) else "failed")
             return
-        self._note(self._name, "in_time")
+        self._count(self._name, "in_time")
         self._post(e.EndpointScored(paused_ms, self._name, score))
 
 
@@ -83,12 +83,12 @@ _Audio = tuple[Samples, int]
 """Samples, int16, (n_samples,), and their rate in Hz."""
 
 
-def _words_requests(scorer: EndpointScorer, session: str, post: Post, note: NoteScore) -> _LatestRequest[str]:
-    return _LatestRequest(lambda text: scorer.score(session, text), scorer.score_name, post, note)
+def _words_requests(scorer: EndpointScorer, session: str, post: Post, count: CountScore) -> _LatestRequest[str]:
+    return _LatestRequest(lambda text: scorer.score(session, text), scorer.score_name, post, count)
 
 
-def _audio_requests(scorer: AudioScorer, session: str, post: Post, note: NoteScore) -> _LatestRequest[_Audio]:
-    return _LatestRequest(lambda audio: scorer.score(session, *audio), scorer.score_name, post, note)
+def _audio_requests(scorer: AudioScorer, session: str, post: Post, count: CountScore) -> _LatestRequest[_Audio]:
+    return _LatestRequest(lambda audio: scorer.score(session, *audio), scorer.score_name, post, count)
 
 
 def discard(name: str, outcome: Outcome) -> None:
@@ -110,22 +110,22 @@ class EndpointScoring:
         *,
         stt_detects: bool = False,
         audio_scorer: AudioScorer | None = None,
-        note: NoteScore = discard,
+        count: CountScore = discard,
         now_ms: Callable[[], int] = _never,
     ) -> None:
         """`scorer`: None where no model runs that costs nothing. `stt_detects`: the STT sends `EndOfTurn`; then
         `now_ms` is the session's clock.
         """
         self._post, self._now_ms = post, now_ms
-        self._words = None if scorer is None else _words_requests(scorer, session, post, note)
-        self._audio = None if audio_scorer is None else _audio_requests(audio_scorer, session, post, note)
+        self._words = None if scorer is None else _words_requests(scorer, session, post, count)
+        self._audio = None if audio_scorer is None else _audio_requests(audio_scorer, session, post, count)
         self.audio = None if audio_scorer is None else UtteranceAudio()
         """What must get the user's audio; None: no model judges it."""
 
         with_words = _WITH_SCORES if scorer is not None or stt_detects else _WITHOUT_SCORES
-        self._followed: tuple[type[e.Event], ...] = with_words if audio_scorer is None else _WITH_AUDIO
-        self.followed: tuple[type[e.Event], ...] = _WITHOUT_SCORES
-        """The events that `follow` must get. Few, so that sessions without scores pay nothing for them."""
+        self._handled_with_scores: tuple[type[e.Event], ...] = with_words if audio_scorer is None else _WITH_AUDIO
+        self.handled: tuple[type[e.Event], ...] = _WITHOUT_SCORES
+        """The events that `handle` must get. Few, so that sessions without scores pay nothing for them."""
 
         self._paused_ms: int | None = None
         """The last voiced sample of the current pause; None while the user speaks."""
@@ -136,8 +136,8 @@ class EndpointScoring:
         self._detected: tuple[int, EndOfTurn] | None = None
         """The STT's latest detection while the VAD reports no pause, and when it came, in ms of the session."""
 
-    def follow(self, event: e.Event) -> None:
-        """Observe an event of the session, of those that are `followed`."""
+    def handle(self, event: e.Event) -> None:
+        """Observe an event of the session, of those that are `handled`."""
         match event:
             case e.SpeechPaused(last_voiced_ms):
                 self._paused_ms, self._audio_due = last_voiced_ms, True
@@ -147,7 +147,7 @@ class EndpointScoring:
             case e.SpeechStarted():
                 self._clear()
             case e.SettingsChanged(settings):
-                self.followed = _WITHOUT_SCORES if settings.end_of_turn == SILENCE else self._followed
+                self.handled = _WITHOUT_SCORES if settings.end_of_turn == SILENCE else self._handled_with_scores
                 self._clear()
             case e.SilenceGrew(silence_ms) if self._audio_due and silence_ms >= AUDIO_AFTER_MS:
                 self._audio_due = False

@@ -46,7 +46,7 @@ class ItemAudio:
 
     def __init__(self, keep_s: int) -> None:
         """Begin with nothing."""
-        self._keep_ms = 1_000 * keep_s
+        self._retention_ms = 1_000 * keep_s
         # (where it ends in the user's audio, in ms; rate in Hz; samples). Bounded by `user_audio`.
         self._user: deque[tuple[float, int, Samples]] = deque()
         self._user_ms = 0.0
@@ -58,21 +58,21 @@ class ItemAudio:
     # --- what is said ---------------------------------------------------------------------------
 
     def user_audio(self, samples: Samples, rate_hz: int, ended_ms: int) -> None:
-        """Hold more of the user's audio, in order."""
+        """Store more of the user's audio, in order."""
         self._user_ms += 1_000 * len(samples) / rate_hz
         self._user.append((self._user_ms, rate_hz, samples.copy()))
-        while self._user[0][0] <= self._user_ms - self._keep_ms:
+        while self._user[0][0] <= self._user_ms - self._retention_ms:
             self._user.popleft()
 
     def agent_audio(self, item_id: str, samples: Samples, rate_hz: int) -> None:
-        """Hold more audio of one of the agent's items, and drop that of the oldest ones if it is too much."""
+        """Store more audio of one of the agent's items, and drop that of the oldest ones if it is too much."""
         item = self._agent.setdefault(item_id, _AgentItem(rate_hz))
         if item.is_lost:
             return
         item.pieces.append(samples.copy())
         item.n_samples += len(samples)
         self._agent_ms += 1_000 * len(samples) / rate_hz
-        while self._agent_ms > self._keep_ms:
+        while self._agent_ms > self._retention_ms:
             oldest = next(iter(self._agent))
             self._drop_agent(oldest)
             if oldest == item_id:
@@ -82,8 +82,11 @@ class ItemAudio:
         """Return a function that takes audio of one of the agent's items."""
         return partial(self.agent_audio, item_id)
 
-    def follow(self, what: a.Notification, received_ms: int) -> None:
-        """Learn from a notification to the client which audio is whose; `received_ms` of the user's have come."""
+    def on_notification(self, what: a.Notification, received_ms: int) -> None:
+        """Record which audio belongs to which item, by a notification to the client.
+
+        `received_ms` of the user's audio have come.
+        """
         match what:
             case a.InputSpeechStarted(item_id, start_ms):
                 self._place(item_id, self._spans.get(item_id, (start_ms, None))[0], None)
@@ -115,7 +118,7 @@ class ItemAudio:
         return item_id in self._agent
 
     def of(self, item_id: str) -> tuple[Samples, int] | None:
-        """Return all audio of an item and its rate in Hz; None: there is none, or not all of it is held any more."""
+        """Return all audio of an item and its rate in Hz; None: there is none, or not all of it is stored any more."""
         if (item := self._agent.get(item_id)) is not None and item.pieces:
             return np.concatenate(item.pieces), item.rate_hz
         if (span := self._spans.get(item_id)) is not None:
@@ -124,16 +127,16 @@ class ItemAudio:
 
     def _of_user(self, start_ms: float, end_ms: float) -> tuple[Samples, int] | None:
         rates, pieces = set[int](), list[Samples]()
-        held_from_ms = self._user_ms
+        stored_from_ms = self._user_ms
         for piece_end_ms, rate_hz, samples in self._user:
             piece_start_ms = piece_end_ms - 1_000 * len(samples) / rate_hz
-            held_from_ms = min(held_from_ms, piece_start_ms)
+            stored_from_ms = min(stored_from_ms, piece_start_ms)
             if piece_end_ms > start_ms and piece_start_ms < end_ms:
                 first = max(0, round((start_ms - piece_start_ms) * rate_hz / 1_000))
                 last = round((end_ms - piece_start_ms) * rate_hz / 1_000)
                 rates.add(rate_hz)
                 pieces.append(samples[first:last])
-        if len(rates) != 1 or held_from_ms > start_ms + 1:  # the format has changed in it, or its beginning is gone
+        if len(rates) != 1 or stored_from_ms > start_ms + 1:  # the format has changed in it, or its beginning is gone
             return None
         return np.concatenate(pieces), rates.pop()
 
@@ -158,7 +161,7 @@ class RetrievedAudio:
     """The audio of the item that the client retrieves, in the session's format of its direction."""
 
     def __init__(self, items: ItemAudio | None, wire: EventRenderer, read_limit: ReadLimit) -> None:
-        """Have `wire` show it; `read_limit` charges the work. `items` None: no audio is held."""
+        """Have `wire` render it; `read_limit` charges the work. `items` None: no audio is stored."""
         self._items, self._read_limit = items, read_limit
         self._coded: tuple[str, str] | None = None
         if items is not None:

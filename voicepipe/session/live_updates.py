@@ -15,20 +15,20 @@ from voicepipe.turn.notifications import Notification
 
 
 class TurnObserver:
-    """Follows the turns of one session for live subscribers. It is needed only while there are any, and once after."""
+    """Sends the turns of one session to live subscribers. It is needed only while there are any, and once after."""
 
     def __init__(self, core: Core, live: LiveSubscribers, notify: Callable[[Notification], None]) -> None:
         self._core, self._live, self._notify = core, live, notify
         self.followed = FollowedTurns(core.context)
 
-    def follow(self, now_ms: int) -> None:
+    def update(self, now_ms: int) -> None:
         """Report the latest event's changes. A subscriber that joins in mid-turn receives all of that turn so far."""
         try:
-            self._follow(now_ms)
+            self._update(now_ms)
         except Exception as bug:
             log_crash("live_updates", bug)  # a subscriber that fails does not end the session
 
-    def _follow(self, now_ms: int) -> None:
+    def _update(self, now_ms: int) -> None:
         if not self._live.is_watched:
             self.followed.clear()
             return

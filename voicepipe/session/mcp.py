@@ -33,8 +33,8 @@ class SessionMcp:
         self._servers: dict[McpRequest, tuple[ToolServer, asyncio.Task[None]]] = {}
         self._n_lists = 0
 
-    def follow(self, requests: Collection[McpRequest], group: asyncio.TaskGroup | None) -> None:
-        """Connect what is requested now, in tasks of `group`, and end the connections to all others. `group` is None
+    def connect(self, requests: Collection[McpRequest], group: asyncio.TaskGroup | None) -> None:
+        """Connect the servers that are requested now, in tasks of `group`, and disconnect all others. `group` is None
         before the session runs and once it ends."""
         if group is None or {*requests} == self._servers.keys():
             return

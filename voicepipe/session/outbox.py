@@ -70,16 +70,16 @@ class Outbox:
         self,
         on_sent: Callable[[OutgoingFrame], None],
         on_full: Callable[[], None],
+        pending_write: Callable[[], Awaitable[None] | None] = lambda: None,
         *,
-        hold: Callable[[], Awaitable[None] | None] = lambda: None,
         now_us: Callable[[], int] = monotonic_us,
         active: ActiveClients = ALL_CLIENTS,
     ) -> None:
-        """`on_full` is called by a `put` behind more than `MAX_UNTAKEN_BYTES`, once until that much has left. `hold` is
-        called before a reply's output is sent, and returns what to wait for first. `now_us` is a monotonic clock;
-        `active` counts the active clients of the event loop."""
+        """`on_full` is called by a `put` behind more than `MAX_UNTAKEN_BYTES`, once until that much has left.
+        `pending_write` is called before a reply's output is sent, and returns what to wait for first.
+        `now_us` is a monotonic clock; `active` counts the active clients of the event loop."""
         self._on_sent, self._on_full = on_sent, on_full
-        self._hold, self._now_us, self._active = hold, now_us, active
+        self._pending_write, self._now_us, self._active = pending_write, now_us, active
         self._n_put = 0
         # Bounded through `room`, `calm` and `on_full`.
         self._frames: deque[tuple[int, OutgoingFrame]] = deque()
@@ -139,7 +139,7 @@ class Outbox:
                     since_us = self._now_us()
                     continue  # what was queued may have been dropped meanwhile
                 first = self._frames[0][1]
-                if (first.output or first.has_secret) and (held := self._hold()) is not None:
+                if (first.output or first.has_secret) and (held := self._pending_write()) is not None:
                     await held
                     continue
                 number, outgoing = self._frames.popleft()

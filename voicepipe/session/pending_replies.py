@@ -1,6 +1,6 @@
 """Go on with the answers that another process had begun or owed: each comes once, and in order.
 
-The text of the session knows most of them. What its client has received or sent beyond that, the client names.
+The snapshot of the session has most of them. The client reports what it has received or sent beyond that.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class PendingReplies:
                 self._put_behind(event.item.id, [each for each in self.answers if each.reply is None])
 
     def _put_behind(self, item_id: str, answers: list[_PendingReply]) -> None:
-        """Note that these answers don't read an item, since it was sent behind the requests for them."""
+        """Record that these answers don't read an item, since it was sent behind the requests for them."""
         for answer in answers:
             answer.later_items = (*answer.later_items, item_id)
 
@@ -127,7 +127,7 @@ class PendingReplies:
             self._add_newer(received)
 
     def _received(self, its: _PendingReply, received: Received) -> None:
-        """Note how far an answer has come: those before it are over, and of those behind it nothing has come."""
+        """Record how far an answer has come: those before it are over, and of those behind it nothing has come."""
         self.answers = self.answers[self.answers.index(its) :]
         its.received_ms = received.ms
         for later in self.answers[1:]:

@@ -17,7 +17,7 @@ until the next such turn."""
 
 
 class Preparation:
-    """Prepare the phrases of one session, one voice at a time."""
+    """Prepares the phrases of one session, one voice at a time."""
 
     def __init__(self, voices: SessionVoice) -> None:
         self._voices = voices
@@ -27,17 +27,17 @@ class Preparation:
 
         self._was_refused = False
 
-    def want(self) -> None:
+    def request(self) -> None:
         """Request that the phrases are prepared in the present voice."""
         self._requested.set()
 
-    def note(self, record: TurnRecord) -> None:
+    def on_record(self, record: TurnRecord) -> None:
         """Process a turn's record: a turn with an LLM request pays for more preparations."""
         if record.outcome is None or not any(stage == "llm" for stage, _ in record.providers):
             return
         self.n_made = 0
         if self._was_refused:
-            self.want()
+            self.request()
 
     async def run(self) -> None:
         """Prepare what is requested, until cancelled. The first preparation starts at once: a session begins with one

@@ -78,7 +78,7 @@ class PhraseCache:
                 finally:  # a synthesizer that fails, or whose session ends meanwhile, has charged for the request
                     if paid is not None:
                         bill.settle(paid)
-                self._keep((voice, clause), samples)
+                self._store((voice, clause), samples)
             return samples
 
     def _known(self, voice: Voice, clause: str) -> Samples | None:
@@ -89,7 +89,7 @@ class PhraseCache:
             self._sounds.move_to_end((voice, clause))
         return samples
 
-    def _keep(self, key: tuple[Voice, str], samples: Samples) -> None:
+    def _store(self, key: tuple[Voice, str], samples: Samples) -> None:
         if len(samples) <= MAX_SAMPLES:
             self._sounds[key] = samples
         while len(self._sounds) > MAX_SOUNDS:
@@ -104,7 +104,7 @@ class PhraseCache:
                 if isinstance(event, Spoken):
                     pieces.append(event.samples)
                 else:
-                    bill.note(event)
+                    bill.add(event)
         if not pieces:
             raise StageBroken("tts", provider=self.name, why="the TTS sent no audio", retryable=True)
         return np.concatenate(pieces)
@@ -117,8 +117,8 @@ class _PhraseCost:
         self._provider = provider
         self._n_chars = {provider: n_chars}
 
-    def note(self, event: SpeechEvent) -> None:
-        """Record what a router reports about its synthesizers."""
+    def add(self, event: SpeechEvent) -> None:
+        """Add what a router reports about its synthesizers."""
         match event:
             case ProviderChanged(provider=provider, n_chars=n_chars):
                 self._n_chars[provider] = self._n_chars.get(provider, 0) + n_chars

@@ -1,7 +1,7 @@
 """Limit how fast one client is read, so that the event loop also serves the others.
 
-A client that sends more than its buckets hold gets no error. It is read more slowly, so that its messages wait in the
-kernels of both sides, and finally in the client (TCP, RFC 9293, 3.8.6).
+A client that sends more than its token buckets allow gets no error. It is read more slowly, so that its messages wait
+in the kernels of both sides, and finally in the client (TCP, RFC 9293, 3.8.6).
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ UPDATE_EVENTS: Final = 4
 """A `session.update` costs this many events beyond its length: all settings are read and checked again."""
 
 RETRIEVE_EVENTS: Final = 40
-"""An item's retrieval costs this many events beyond its answer's length, where the session holds audio: that is joined,
-resampled and encoded."""
+"""An item's retrieval costs this many events beyond its answer's length where the session stores audio, which is then
+joined, resampled and encoded."""
 
 
 class TokenBucket:

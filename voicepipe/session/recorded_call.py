@@ -52,7 +52,7 @@ class RecordedCall:
         self._is_due = False
         return self.announcement
 
-    def note_turn(self, record: TurnRecord) -> bool:
+    def begin_if_announced(self, record: TurnRecord) -> bool:
         """Begin the recording if this turn has announced it; return whether it has. Otherwise it may be due again."""
         if record.outcome is None or not self.awaits_announcement:
             return False

@@ -26,7 +26,7 @@ PIECE_S, EARLIEST_CUT_S = 25, 10
 
 PUSH_MS = 100
 MIN_MS = 100
-"""As a commit: less audio holds no words."""
+"""As for a commit: shorter audio has no words."""
 
 MAX_CONCURRENT = 4
 """Recordings of one session that are transcribed at a time."""

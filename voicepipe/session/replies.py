@@ -349,14 +349,14 @@ class Replies:
         if output is not None:
             self._responses[command.response_id] = output
             output.open(command.response_id, reversible=command.reversible, holds_calls=command.holds_calls)
-            self._keep_tentative((command.turn, command.revision), output)
+            self._add_tentative((command.turn, command.revision), output)
 
     def release_calls(self, command: c.ReleaseCalls) -> None:
         """Release a reply's function calls."""
         key = (command.turn, command.revision)
         if (output := self._tentative.pop(key, None)) is not None:
             output.release_calls()
-            self._keep_tentative(key, output)
+            self._add_tentative(key, output)
 
     def suspend(self, command: c.SuspendReply) -> None:
         """Stop sending a reply, and drop its queued output. The reply itself goes on."""
@@ -374,16 +374,16 @@ class Replies:
         if (output := self._tentative.pop(key, None)) is not None:
             self._responses[command.response_id] = output
             output.go_on(command)
-            self._keep_tentative(next_key, output)
+            self._add_tentative(next_key, output)
 
     def finalize(self, command: c.FinalizeReply) -> None:
         """Retain no more audio of a reply."""
         key = (command.turn, command.revision)
         if (output := self._tentative.pop(key, None)) is not None:
             output.finalize()
-            self._keep_tentative(key, output)
+            self._add_tentative(key, output)
 
-    def _keep_tentative(self, key: Key, output: GatedOutput) -> None:
+    def _add_tentative(self, key: Key, output: GatedOutput) -> None:
         if output.is_tentative:
             self._tentative[key] = output
 

@@ -200,7 +200,7 @@ class Reply:
                     case Finished():
                         reason = event.reason
                     case _:
-                        self._note_request(event)
+                        self._record_request(event)
                 if self._is_full:
                     reason = "length"
                     break
@@ -246,7 +246,7 @@ class Reply:
         self._blank[owner] = whole
         return ""
 
-    def _note_request(self, event: ModelConnected | ModelJoined | Routed | Attempted) -> None:
+    def _record_request(self, event: ModelConnected | ModelJoined | Routed | Attempted) -> None:
         key = (self._turn, self._revision)
         match event:
             case ModelConnected():
@@ -283,7 +283,7 @@ class Reply:
                     self._take_sound(event)
                     await self._output.room()
                 else:
-                    self._note_voice(event)
+                    self._record_speech_event(event)
         self._post(e.SynthesisFinished(self._turn, self._revision))
 
     def _take_sound(self, spoken: Spoken) -> None:
@@ -293,9 +293,9 @@ class Reply:
             self._audible_yet = True
             samples = samples[max(0, audible - LEAD_MS * RATE_HZ // 1_000) :]
             audible_after_ms = min(audible * 1_000 // RATE_HZ, LEAD_MS)
-            self._note_left_out(spoken, len(spoken.samples) - len(samples))
+            self._record_left_out(spoken, len(spoken.samples) - len(samples))
         elif not self._audible_yet:
-            self._note_left_out(spoken, len(samples))
+            self._record_left_out(spoken, len(samples))
             return  # a synthesizer's leading silence would only delay the reply
         duration_ms = len(samples) * 1_000 // RATE_HZ
         left_out_ms = self._left_out[1] if spoken.clause == self._left_out[0] else 0
@@ -309,7 +309,7 @@ class Reply:
             samples, tuple((word.word, from_ms + ms) for word, ms in zip(spoken.words, starts_ms, strict=True))
         )
 
-    def _note_voice(self, event: SynthesizerConnected | ProviderChanged | UnusedSpeech | CachedSpeech) -> None:
+    def _record_speech_event(self, event: SynthesizerConnected | ProviderChanged | UnusedSpeech | CachedSpeech) -> None:
         key = (self._turn, self._revision)
         match event:
             case SynthesizerConnected(hidden_ms):
@@ -322,7 +322,7 @@ class Reply:
             case CachedSpeech(provider, n_chars):
                 self._post(e.CachedSpeechUsed(*key, provider, n_chars))
 
-    def _note_left_out(self, spoken: Spoken, n_samples: int) -> None:
+    def _record_left_out(self, spoken: Spoken, n_samples: int) -> None:
         """Record how much of a clause's audio is not sent: its words begin earlier by that."""
         clause, left_out_ms = self._left_out
         before_ms = left_out_ms if clause == spoken.clause else 0

@@ -40,11 +40,11 @@ class Resumption:
     def offer(self, config: SessionConfig) -> dict[str, object]:
         """Allow or forbid resumption as the client configured it. Return the fields to send to the client when this
         changes."""
-        wants = config.extensions is not None and config.extensions.resume
-        if self._connection is None or wants == self._connection.is_resumable:
+        is_resumable = config.extensions is not None and config.extensions.resume
+        if self._connection is None or is_resumable == self._connection.is_resumable:
             return {}
-        self._connection.allow_resume(wants)
-        if not wants:
+        self._connection.allow_resume(is_resumable)
+        if not is_resumable:
             self._password.clear()
             return {}
         return {"resume_secret": self._password.renew(), "resume_window_ms": RESUME_WINDOW_MS}
@@ -114,7 +114,7 @@ class Resumption:
         return self._wire.resumed(secret, input_received_ms=self._audio_input.restart(), window_ms=RESUME_WINDOW_MS)
 
     def _lost(self) -> None:
-        self._audio_input.hold()
+        self._audio_input.pause()
         self._post(e.ConnectionLost())
 
     def _back(self, missed: tuple[OutgoingFrame, ...]) -> None:

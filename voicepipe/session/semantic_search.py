@@ -76,12 +76,12 @@ class SemanticIndex:
             async with asyncio.timeout(self._deadline_ms / 1_000):
                 vector = await self._embedder.embed((query,))
         except TimeoutError:
-            self._note_failure(f"no vector within {self._deadline_ms} ms")
+            self._log_failure(f"no vector within {self._deadline_ms} ms")
             return EmbeddedQuery(charged=True)
         except (StageError, Overload) as why:
             # A vendor may quote the query in its error's text, and that is what the user said.
             status = f" (HTTP {why.status})" if isinstance(why, StageRefused) else ""
-            self._note_failure(f"{type(why).__name__}{status}")
+            self._log_failure(f"{type(why).__name__}{status}")
             return EmbeddedQuery()
         self._n_failures = 0
         return EmbeddedQuery(vector, charged=True)
@@ -93,7 +93,7 @@ class SemanticIndex:
         try:
             return self._vectors.nearest(vector)
         except ValueError:  # under the same name there is another model now
-            self._note_failure("the query's vector has another length than those of the passages")
+            self._log_failure("the query's vector has another length than those of the passages")
             return []
 
     async def build(self) -> None:
@@ -128,7 +128,7 @@ class SemanticIndex:
             texts = [self._texts[number] for number in numbers]
             async with asyncio.timeout(WHOLE_S):
                 new = await self._embedder.embed(texts)
-            await asyncio.to_thread(self._keep, texts, new)
+            await asyncio.to_thread(self._store, texts, new)
             for number, vector in zip(numbers, new, strict=True):
                 vectors[number] = vector
         self._vectors = await asyncio.to_thread(_index_of, vectors)
@@ -142,11 +142,11 @@ class SemanticIndex:
         # Under the same name, a server may have got another model: its vectors can't be compared.
         return found if len(dimensions) <= 1 else [None] * len(found)
 
-    def _keep(self, texts: Sequence[str], vectors: Vectors) -> None:
+    def _store(self, texts: Sequence[str], vectors: Vectors) -> None:
         with VectorStore(self._file) as store:
             store.keep(self._embedder.name, texts, vectors)
 
-    def _note_failure(self, why: str) -> None:
+    def _log_failure(self, why: str) -> None:
         """Log that queries are searched for by their words only: once, until one is embedded."""
         self._n_failures += 1
         if self._n_failures >= MAX_FAILURES:

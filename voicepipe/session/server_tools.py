@@ -37,14 +37,14 @@ class SessionTools:
         end_call: Callable[[], None],
         hand_over: Callable[[str], None],
         start_outlasting: StartTask | None = None,
-        hold: Callable[[], Awaitable[None] | None] = lambda: None,
+        pending_write: Callable[[], Awaitable[None] | None] = lambda: None,
     ) -> None:
         """`end_call` ends the session when the running reply has been heard. `hand_over` has the agent of that name go
         on. `start_outlasting` starts calls with side effects, which a user who hangs up does not stop halfway.
-        `hold` is called before such a call, and returns what to wait for first.
+        `pending_write` is called before such a call, and returns what to wait for first.
         """
         self._end_call, self._hand_over, self._start_outlasting = end_call, hand_over, start_outlasting
-        self._hold = hold
+        self._pending_write = pending_write
         self._tools = {tool.facts.tool.name: tool for tool in tools}
         self._session, self._post = session, post
         self._running: dict[tuple[int, str, int | None], asyncio.Task[None]] = {}
@@ -77,7 +77,7 @@ class SessionTools:
             task.cancel()
 
     async def _call(self, tool: ServerTool, command: c.RunTool) -> None:
-        if tool.facts.side_effects and (held := self._hold()) is not None:
+        if tool.facts.side_effects and (held := self._pending_write()) is not None:
             await held
         try:
             async with asyncio.timeout(limit_s := tool.timeout_ms / 1_000) as limit:

@@ -104,7 +104,7 @@ class Session:
         self._events = EventQueue()
         post = self._events.post
         self._writer = SnapshotWriter()
-        self._outbox = Outbox(held_weakly(self._on_sent), held_weakly(self._on_full), hold=self._writer.hold)
+        self._outbox = Outbox(held_weakly(self._on_sent), held_weakly(self._on_full), self._writer.pending_write)
         self._read_limit = ReadLimit()
         believes_short = stages.transcriber.capabilities.short_words
         core = replace(settings, believes_short=believes_short)
@@ -125,7 +125,7 @@ class Session:
             post,
             stt_detects=its.turn_events,
             audio_scorer=stages.audio_scorer,
-            note=hooks.note_score,
+            count=hooks.count_score,
             now_ms=self._clock.now_ms,
         )
         self._audio_input = AudioInput(
@@ -165,7 +165,7 @@ class Session:
             held_weakly(self._end_call),
             held_weakly(self._hand_over),
             hooks.start_outlasting,
-            self._writer.hold,
+            self._writer.pending_write,
         )
         self._mcp = SessionMcp(hooks.open_mcp, self._wire, held_weakly(self._put), post, held_weakly(self._renew_tools))
         users = StageUsers(self._prompt_builder, self._voices, self._replies, self._audio_input, self._speech)
@@ -184,7 +184,7 @@ class Session:
             post=post,
             put=held_weakly(self._put),
             configure=held_weakly(self._configure),
-            keep=held_weakly(self._keep),
+            store_record=held_weakly(self._store_record),
             restore_record=hooks.restore_record,
             hand_over=hooks.hand_over,
         )
@@ -193,7 +193,7 @@ class Session:
         self._wake = WakeTimer(self._clock, post)
         self._stalls = EventLoopStalls(hooks.stalls, self._clock)
         self._broken: asyncio.Event = asyncio.Event()
-        self._unserved = UnservedFields(hooks.is_another_agent, hooks.note_unserved)
+        self._unserved = UnservedFields(hooks.is_another_agent, hooks.report_unserved)
 
     @property
     def is_recorded(self) -> bool:
@@ -264,7 +264,7 @@ class Session:
             self._greeter.release()
         else:
             group.create_task(self._start(self._hooks.session_started), name="start")
-        self._mcp.follow(self._config.mcp, group)
+        self._mcp.connect(self._config.mcp, group)
         if self._greeter.awaits_user:
             group.create_task(self._greet_in_time(), name="greeting")
 
@@ -286,7 +286,7 @@ class Session:
     async def _start(self, hook: Callable[[], Awaitable[Mapping[str, str]]]) -> None:
         """Fill in the variables that a hook sets, and then let the agent greet."""
         variables = await hook()
-        self._writer.note_change(VariablesSet(dict(variables)))
+        self._writer.add_change(VariablesSet(dict(variables)))
         if variables:
             self._config = self._config.with_variables(variables)
             self._wire.config = self._hooks.show(self._config)
@@ -301,7 +301,7 @@ class Session:
     def _greet(self) -> None:
         """Have the agent speak first, once."""
         self._greeter.greet(self._config)
-        self._note_end_of_turn()
+        self._handle_end_of_turn()
 
     async def _guard(self, connection: Connection) -> None:
         """Close the connection when our own code failed: a session in an unknown state must not continue."""
@@ -318,7 +318,7 @@ class Session:
         """End the session when the running turn has been played to its end, within `MAX_LAST_TURN_S`; no other turn
         begins."""
         self._ending_requests.after_turn(ending)
-        self._note_end_of_turn()
+        self._handle_end_of_turn()
 
     def _end_call(self) -> None:
         """End the session when the agent's last word was played."""
@@ -330,7 +330,7 @@ class Session:
             return
         to = self._hooks.hand_over(agent)
         self._config = self._config.handed_over(to.config)
-        self._writer.note_change(AgentChanged(to.name))
+        self._writer.add_change(AgentChanged(to.name))
         self._use(to)
         self._put(self._wire.handed_over(to.name))
 
@@ -349,7 +349,7 @@ class Session:
         self.post(e.SettingsChanged(self._config.turn_settings()))
         self._prompt_builder.keep_warm(self._group)
 
-    def _note_end_of_turn(self) -> None:
+    def _handle_end_of_turn(self) -> None:
         if self._core.is_silent:
             self._ending_requests.turn_over()
             if self._ending_requests.ending is None:
@@ -442,7 +442,7 @@ class Session:
         if is_published(request.update):
             self._wire.speak(GA)  # some applications send the older header and the published events
         self._config = after
-        self._writer.note_update(request.update)
+        self._writer.add_update(request.update)
         self._audio_input.configure(after)
         self._transcription.configure(after)
         if not self._audio_input.in_utterance:
@@ -453,13 +453,13 @@ class Session:
             self._put(self._wire.error(notice))
         self._change_settings()
         self._renew_phrases()
-        self._mcp.follow(after.mcp, self._group)
+        self._mcp.connect(after.mcp, self._group)
         self._greet()
 
     def _renew_phrases(self) -> None:
         """Request the preparation of the phrases in the present voice."""
         self._voices.report_ready()
-        self._preparation.want()
+        self._preparation.request()
 
     # --- the core -----------------------------------------------------------------------------
 
@@ -479,18 +479,18 @@ class Session:
             while events:
                 event, now_ms = events[0], self._clock.now_ms()
                 commands = self._core.handle(event, now_ms)
-                if isinstance(event, self._scoring.followed):
-                    self._scoring.follow(event)
+                if isinstance(event, self._scoring.handled):
+                    self._scoring.handle(event)
                 if self._journal is not None:
-                    self._journal.note(now_ms, event, commands)
+                    self._journal.record(now_ms, event, commands)
                 if self._hooks.live.is_watched or self._turn_observer.followed.turns:
-                    self._turn_observer.follow(now_ms)
+                    self._turn_observer.update(now_ms)
                 for command in commands:
                     self._do(command)
                 if self._writer.store is not None:
-                    self._writer.follow(event, commands)
+                    self._writer.on_event(event, commands)
                 events.popleft()
-            self._note_end_of_turn()
+            self._handle_end_of_turn()
         except Exception as bug:
             log_crash("session", bug, session=self.grant.session_id)
             events.clear()
@@ -507,7 +507,7 @@ class Session:
             case c.DropUtterance(utterance):
                 self._audio_input.discard(utterance)
             case c.Duck():
-                self._audio_input.follow_voice()
+                self._audio_input.report_speech()
             case c.EndUtterance(utterance):
                 self._audio_input.end(utterance)
             case c.FlushTranscript(_, pause):
@@ -537,17 +537,17 @@ class Session:
             case c.EndSession():
                 self.end_after_turn(Ending("idle", "The user was silent.", NORMAL))
             case c.KeepRecord(record) if not self._writer.has_moved:
-                self._keep(record)
+                self._store_record(record)
             case c.NoteStuck():
-                self._report("telemetry", self._hooks.note_stuck, command)
+                self._report("telemetry", self._hooks.report_stuck, command)
             case c.NoteStrategyFailure():
-                self._report("telemetry", self._hooks.note_strategy_failure, command)
+                self._report("telemetry", self._hooks.report_strategy_failure, command)
             case c.NoteOverrun():
-                self._report("telemetry", self._hooks.note_overrun, command)
+                self._report("telemetry", self._hooks.report_overrun, command)
 
     def _announce(self, what: a.Notification) -> None:
         if self.items is not None:
-            self.items.follow(what, self._audio_input.received_ms)
+            self.items.on_notification(what, self._audio_input.received_ms)
         frames = self._wire.render(redacted_notification(what) if self.grant.veiled else what)
         if isinstance(what, a.ResponseEnded):
             frames += self._wire.limits()
@@ -555,11 +555,11 @@ class Session:
                 return
         self._put(frames)
 
-    def _keep(self, record: TurnRecord) -> None:
+    def _store_record(self, record: TurnRecord) -> None:
         if self._preparation.n_made:
-            self._preparation.note(record)
-        self._report("records", self._hooks.keep_record, record)
-        if self._recorded is not None and self._recorded.note_turn(record):
+            self._preparation.on_record(record)
+        self._report("records", self._hooks.store_record, record)
+        if self._recorded is not None and self._recorded.begin_if_announced(record):
             self._greeter.announced(record.turn)
             self._greet()
         extensions = self._config.extensions
@@ -581,7 +581,7 @@ class Session:
         self._outbox.put_events(frames)
 
     def _put_secret(self, frames: Frames) -> None:
-        self._writer.note_secret()
+        self._writer.write_secret()
         self._outbox.put_events(frames, has_secret=True)
 
     def _on_sent(self, outgoing: OutgoingFrame) -> None:

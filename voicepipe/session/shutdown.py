@@ -37,7 +37,7 @@ turn for ever."""
 LAST_WORD_S: Final = 2.0
 """How long a last event may take to leave before the connection is closed."""
 
-RECORDS_HOLD_S: Final = 0.5
+MAX_RECORDS_WAIT_S: Final = 0.5
 """How long a session's close frame waits for the records of its turns. A client that has the frame knows then that they
 are stored. Without the database the wait ends here."""
 
@@ -137,6 +137,6 @@ async def _close_behind(
     records_written: Callable[[], Awaitable[None]], connection: Connection, code: int, reason: str
 ) -> None:
     with suppress(TimeoutError):
-        async with asyncio.timeout(RECORDS_HOLD_S):
+        async with asyncio.timeout(MAX_RECORDS_WAIT_S):
             await records_written()
     await connection.close(code, reason)

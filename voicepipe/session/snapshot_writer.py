@@ -51,13 +51,13 @@ RENEW_S: Final = 30.0
 RETRY_S: Final = 1.0
 """Pause before a write that the store refused is tried again."""
 
-HOLD_S: Final = 0.5
+MAX_WRITE_WAIT_S: Final = 0.5
 """Longest time for which an answer waits for the write of its question. The write goes on
 (`cluster.store_calls.SNAPSHOT_MS`), and no later answer waits before one has succeeded."""
 
-SECRET_HOLD_S: Final = 2.0
-"""Longest time for which a resume secret waits likewise, and with it the beginning of a session: without the text the
-secret is of no use where the node dies. A store that is away fails at once."""
+MAX_SECRET_WAIT_S: Final = 2.0
+"""Longest time for which a resume secret waits likewise, and with it the beginning of a session: without a snapshot
+the secret is of no use when the node dies. A store that is away fails at once."""
 
 INPUTS: Final = (a.ItemAdded, a.ItemDeleted, a.ItemTruncated, a.TranscriptDone)
 """Notifications of what an answer depends on: it leaves when the store has that. Otherwise a node that goes on with the
@@ -132,54 +132,56 @@ class SnapshotWriter:
 
     # --- writing ----------------------------------------------------------------------------
 
-    def note(self, *, soon: bool = True) -> None:
+    def schedule(self, *, soon: bool = True) -> None:
         """Have the snapshot written; returns at once. `soon`: it can't wait for `PAUSE_S`."""
         self._changed.set()
         if soon:
             self._is_urgent.set()
 
-    def note_secret(self) -> None:
+    def write_secret(self) -> None:
         """Have a new resume secret written, and have the frame that gives it to the client wait for that: a node that
         died in between would leave a client whose secret no node knows."""
         if self.store is not None:
-            self.note()
+            self.schedule()
             self._n_inputs += 1
             self._has_secret = True
             self._settled.clear()
 
-    def note_update(self, update: Any) -> None:
-        """Store a `session.update` that was accepted."""
+    def add_update(self, update: Any) -> None:
+        """Add a `session.update` that was accepted."""
         if self.store is not None:
-            self.note_change(SettingsSent(msgspec.Raw(msgspec.json.encode(update))))
+            self.add_change(SettingsSent(msgspec.Raw(msgspec.json.encode(update))))
 
-    def note_change(self, change: Change) -> None:
-        """Store a change of the session's settings: another process makes all of them again, in their order."""
+    def add_change(self, change: Change) -> None:
+        """Add a change of the session's settings: another process applies all of them again, in their order."""
         if self.store is not None:
             self._changes.append(change)
-            self.note()
+            self.schedule()
 
-    def follow(self, event: e.Event, commands: tuple[c.Command, ...]) -> None:
+    def on_event(self, event: e.Event, commands: tuple[c.Command, ...]) -> None:
         """Have the snapshot written if the event has changed it."""
-        is_change = any(map(_changes_text, commands))
-        self._records.follow(commands)
+        is_change = any(map(_changes_snapshot, commands))
+        self._records.add(commands)
         if self.store is not None and (is_change or isinstance(event, PROGRESS)):
-            self.note(soon=is_change)
+            self.schedule(soon=is_change)
             if any(map(_is_input, commands)):
                 self._n_inputs += 1
                 if self._can_wait:
                     self._settled.clear()
 
-    def hold(self) -> Awaitable[None] | None:
-        """Return what output has to wait for, at most `HOLD_S`, and a secret, at most `SECRET_HOLD_S`: the store lacks
-        what it answers. A function with side effects waits too: the store lacks the call. None: nothing, also where the
-        latest write has failed, or the session can't be resumed."""
+    def pending_write(self) -> Awaitable[None] | None:
+        """Return the write that output must wait for, since the store lacks what it answers; None: there is none, the
+        latest write has failed, or the session can't be resumed.
+
+        Output waits at most `MAX_WRITE_WAIT_S`, and a secret `MAX_SECRET_WAIT_S`. A function with side effects waits
+        too: the store lacks its call."""
         return None if self._settled.is_set() else self._settle()
 
     async def _settle(self) -> None:
         self._is_awaited.set()
         self._is_urgent.set()
         try:
-            async with asyncio.timeout(SECRET_HOLD_S if self._has_secret else HOLD_S):
+            async with asyncio.timeout(MAX_SECRET_WAIT_S if self._has_secret else MAX_WRITE_WAIT_S):
                 await self._settled.wait()
         except TimeoutError:
             self._can_wait = False
@@ -306,18 +308,18 @@ class SnapshotWriter:
         return takeover_events(self.restored, self._request, reply, named)
 
     def store_unstored_records(
-        self, events: tuple[e.Event, ...], core: Core, now_ms: int, keep: TakeRecord, restore: TakeRecord
+        self, events: tuple[e.Event, ...], core: Core, now_ms: int, store: TakeRecord, restore: TakeRecord
     ) -> None:
         """Have the records stored that the other process has left, where these events go on, and the snapshot written.
 
-        `keep` gets those of turns that no process has closed, `restore` the others.
+        `store` gets those of turns that no process has closed, `restore` the others.
         """
         assert self.restored is not None
         left = unstored_records(self.restored, self._request, events, core.context, clock.unix_ms() - now_ms)
-        for take, records in ((keep, left.open), (restore, left.closed)):
+        for take, records in ((store, left.open), (restore, left.closed)):
             for record in records:
                 take(record)
-        self.note()
+        self.schedule()
 
 
 def _agent(name: str, hand_over: Callable[[str], NextAgent] | None) -> NextAgent:
@@ -333,7 +335,7 @@ def _is_input(command: c.Command) -> bool:
     return isinstance(command, c.RunTool) or (isinstance(command, c.Notify) and isinstance(command.what, INPUTS))
 
 
-def _changes_text(command: c.Command) -> bool:
+def _changes_snapshot(command: c.Command) -> bool:
     match command:
         case c.Notify(what):
             return isinstance(what, CHANGES)

@@ -26,8 +26,8 @@ FIRST_PAUSE_S: Final = 0.1
 MAX_PAUSE_S: Final = 30.0
 """The pause before a conversation that broke is opened again, in seconds: doubled each time, until an answer comes."""
 
-HELD_S: Final = 120
-"""How much of what the user says is held for another conversation, should this one break."""
+REPLAYED_S: Final = 120
+"""How much of the user's audio is buffered, to send it again should the conversation with the provider break."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class SpeechStage:
 
 
 def voice_of(context: TurnContext) -> Callable[[], tuple[str | None, float]]:
-    """Return what returns the voice and the speed that the client wants now."""
+    """Return a function that returns the voice and the speed that the client has set."""
 
     def voice() -> tuple[str | None, float]:
         reply = context.settings.reply
@@ -73,14 +73,14 @@ class SpeechSession:
         voice: Callable[[], tuple[str | None, float]],
     ) -> None:
         """`charge` gets the cost, in USD, of answers that were cancelled. `voice` returns the voice and the speed that
-        the client wants now."""
+        the client has set."""
         self.stage, self._charge, self._voice = stage, charge, voice
         self._options: SpeechOptions | None = None
         self._conversation: SpeechConversation | None = None
         self._opened_s = 0.0
         self._changed, self._attached = asyncio.Event(), asyncio.Event()
-        self._held: list[Samples] = []  # bounded by `HELD_S`
-        self._n_held = 0
+        self._replayable: list[Samples] = []  # bounded by `REPLAYED_S`
+        self._n_replayable = 0
         self._failed: ModelRequest | None = None
         """The latest request, if it failed: what was said of it is gone."""
 
@@ -132,7 +132,7 @@ class SpeechSession:
             self._pause_s = min(2 * self._pause_s, MAX_PAUSE_S)
 
     def _attach(self, conversation: SpeechConversation, options: SpeechOptions) -> None:
-        for samples in self._held:
+        for samples in self._replayable:
             conversation.push(samples)
         self._conversation, self._options, self._opened_s = conversation, options, clock.loop_s()
         self._attached.set()
@@ -160,16 +160,16 @@ class SpeechSession:
         self.push(padding, rate_hz)
 
     def push(self, samples: Samples, rate_hz: int) -> None:
-        """Send more of the user's audio, and hold it for another conversation."""
+        """Send more of the user's audio, and buffer it for another conversation."""
         if self.stage is None or not len(samples):
             return
         if self._resampler is None:
             self._resampler = Resampler(rate_hz, self.stage.model.rate_hz)
         resampled = self._resampler.push(samples)
-        self._held.append(resampled)
-        self._n_held += len(resampled)
-        while self._n_held > HELD_S * self.stage.model.rate_hz:
-            self._n_held -= len(self._held.pop(0))
+        self._replayable.append(resampled)
+        self._n_replayable += len(resampled)
+        while self._n_replayable > REPLAYED_S * self.stage.model.rate_hz:
+            self._n_replayable -= len(self._replayable.pop(0))
         if self._conversation is not None:
             self._conversation.push(resampled)
 
@@ -180,7 +180,7 @@ class SpeechSession:
             self._conversation.drop()
 
     def _clear(self) -> None:
-        self._held, self._n_held = [], 0
+        self._replayable, self._n_replayable = [], 0
 
     @property
     def _has_changed(self) -> bool:
@@ -203,7 +203,7 @@ class SpeechSession:
                     async with asyncio.timeout(self._timeout_s):
                         await self._attached.wait()
             conversation = self._conversation
-            spoken = spoken and bool(self._held) and not self._goes_on_after_failure(request)
+            spoken = spoken and bool(self._replayable) and not self._goes_on_after_failure(request)
             if stage is None or conversation is None:
                 self._drop_failed(request)
                 raise StageBroken("llm", provider=self.name, why="there is no connection", retryable=True)

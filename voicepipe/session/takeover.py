@@ -40,17 +40,17 @@ class Takeover:
         post: Callable[[e.Event], None],
         put: Callable[[Frames], None],
         configure: Callable[[SessionConfig], None],
-        keep: TakeRecord,
+        store_record: TakeRecord,
         restore_record: TakeRecord,
         hand_over: Callable[[str], NextAgent] | None,
     ) -> None:
         """`config`: the session as it begins here; `configure` applies it with the settings that it had in the other
-        process. `keep` stores the record of a turn that the other process has not closed, `restore_record` that of one
-        that it has. `hand_over` returns another agent."""
+        process. `store_record` stores the record of a turn that the other process has not closed, `restore_record`
+        that of one that it has. `hand_over` returns another agent."""
         self._writer, self._resumption, self._wire = writer, resumption, wire
         self._audio_input, self._core, self._config, self._clock = audio_input, core, config, clock
         self._post, self._put, self._configure = post, put, configure
-        self._keep, self._restore_record, self._hand_over = keep, restore_record, hand_over
+        self._store_record, self._restore_record, self._hand_over = store_record, restore_record, hand_over
         self._drain = SessionDrain(writer, resumption, wire, put, core, requests)
 
     # --- by another process -------------------------------------------------------------------
@@ -101,7 +101,9 @@ class Takeover:
         self._put(self._writer.end_of_response(self._wire, reply))
         for event in events:
             self._post(event)
-        self._writer.store_unstored_records(events, self._core, self._clock.now_ms(), self._keep, self._restore_record)
+        self._writer.store_unstored_records(
+            events, self._core, self._clock.now_ms(), self._store_record, self._restore_record
+        )
 
     def _read(self, raw: msgspec.Raw) -> object:
         """Return an event that the client names when it resumes, as the core gets it."""

@@ -19,14 +19,14 @@ _POSITION: Final = re.compile(r"\[\d+\]")
 class UnservedFields:
     """The fields that were named so far in one session: clients send the same settings with every update."""
 
-    def __init__(self, is_another_agent: Callable[[str], bool], note: Callable[[str], None] | None) -> None:
+    def __init__(self, is_another_agent: Callable[[str], bool], report: Callable[[str], None] | None) -> None:
         """Begin with none.
 
         Args:
             is_another_agent: returns whether a model's name is that of an agent other than the session's.
-            note: gets the fields in place of the client; None: the client gets an error for each.
+            report: gets the fields in place of the client; None: the client gets an error for each.
         """
-        self._is_another_agent, self._note = is_another_agent, note
+        self._is_another_agent, self._report = is_another_agent, report
         self._named: set[str] = set()  # bounded by the fields that are published
 
     def notices(self, request: SessionUpdate, model: str) -> Iterator[Unreadable]:
@@ -49,8 +49,8 @@ class UnservedFields:
         for field, why in fields:
             if (named := _POSITION.sub("", field)) not in self._named:
                 self._named.add(named)
-                if self._note is not None:
-                    self._note(named)
+                if self._report is not None:
+                    self._report(named)
                     continue
                 text = f"{field}: accepted, and not in force: {why}. The rest of the {what} is."
                 yield Unreadable(event_id, NOT_SERVED, text, field)

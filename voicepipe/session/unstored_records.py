@@ -28,8 +28,8 @@ class ClosedRecords:
     def __init__(self) -> None:
         self._found: OrderedDict[str, tuple[int, TurnRecord]] = OrderedDict()  # bounded: by `STORED_MS`
 
-    def follow(self, commands: tuple[c.Command, ...]) -> None:
-        """Take the records among the commands."""
+    def add(self, commands: tuple[c.Command, ...]) -> None:
+        """Add the records among the commands."""
         for command in commands:
             if isinstance(command, c.KeepRecord) and command.record.outcome is not None:
                 self._found[command.record.id] = (clock.monotonic_ms(), command.record)

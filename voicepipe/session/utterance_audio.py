@@ -7,12 +7,12 @@ from typing import Final
 from voicepipe.audio.history import AudioHistory
 from voicepipe.audio.samples import Samples
 
-KEEP_S: Final = 8
-"""Smart-turn hears the last 8 s."""
+RETENTION_S: Final = 8
+"""Smart-turn reads the last 8 s."""
 
 
 class UtteranceAudio:
-    """The newest `KEEP_S` seconds of the current utterance, with the padding before it: 384 kB at 24 kHz."""
+    """The newest `RETENTION_S` seconds of the current utterance, with the padding before it: 384 kB at 24 kHz."""
 
     def __init__(self) -> None:
         self._rate_hz = 0
@@ -20,7 +20,7 @@ class UtteranceAudio:
 
     def begin(self, padding: Samples, rate_hz: int) -> None:
         """Start anew, with the audio from before the speech."""
-        self._rate_hz, self._history = rate_hz, AudioHistory(KEEP_S * rate_hz)
+        self._rate_hz, self._history = rate_hz, AudioHistory(RETENTION_S * rate_hz)
         self._history.append(padding)
 
     def push(self, samples: Samples, rate_hz: int) -> None:
@@ -31,4 +31,4 @@ class UtteranceAudio:
 
     def latest(self) -> tuple[Samples, int]:
         """Return the audio, int16, (n_samples,), and its rate in Hz."""
-        return self._history.since(self._history.end - KEEP_S * self._rate_hz), self._rate_hz
+        return self._history.since(self._history.end - RETENTION_S * self._rate_hz), self._rate_hz

@@ -47,9 +47,9 @@ class IsolatedJournal:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
 
-    def note(self, now_ms: int, event: Event, commands: tuple[Command, ...]) -> None:
+    def record(self, now_ms: int, event: Event, commands: tuple[Command, ...]) -> None:
         """See `Journal`."""
-        self._try(lambda journal: journal.note(now_ms, event, commands))
+        self._try(lambda journal: journal.record(now_ms, event, commands))
 
     def user_audio(self, samples: Samples, rate_hz: int) -> None:
         """See `Journal`."""

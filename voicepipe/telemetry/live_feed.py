@@ -78,43 +78,45 @@ def _no_data() -> object:
     raise AssertionError("the data of a delivered event is set")
 
 
-Wants = Callable[[FeedEvent], bool]
+EventFilter = Callable[[FeedEvent], bool]
 
 
 class Reader:
     """The events of one reader, oldest first."""
 
-    def __init__(self, wants: Wants, *, has_gap: bool = False, max_waiting: int = MAX_WAITING, token: str = "") -> None:
-        self._wants, self._max_waiting, self.token = wants, max_waiting, token
+    def __init__(
+        self, accepts: EventFilter, *, has_gap: bool = False, max_waiting: int = MAX_WAITING, token: str = ""
+    ) -> None:
+        self._accepts, self._max_waiting, self.token = accepts, max_waiting, token
         # Full means that the reader is too slow: the oldest event is dropped and counted, since a live reader wants
         # the newest.
         self._waiting: deque[FeedEvent] = deque()
-        self._news = asyncio.Event()
+        self._has_events = asyncio.Event()
         self.lost = 0
         """Events that were dropped."""
         self.has_gap = has_gap
         """Whether the reader reconnected too late: the number of missed events is unknown."""
 
     def offer(self, event: FeedEvent) -> None:
-        """Take an event, if this reader wants it; never waits."""
-        if not self._wants(event):
+        """Queue an event, if this reader's filter accepts it; never waits."""
+        if not self._accepts(event):
             return
         if len(self._waiting) >= self._max_waiting:
             self._waiting.popleft()
             self.lost += 1
         self._waiting.append(event)
-        self._news.set()
+        self._has_events.set()
 
     async def next(self, within_s: float) -> FeedEvent | None:
         """Return the next event; None when there is none within this time."""
         try:
             async with asyncio.timeout(within_s):
-                await self._news.wait()
+                await self._has_events.wait()
         except TimeoutError:
             return None
         event = self._waiting.popleft()
         if not self._waiting:
-            self._news.clear()
+            self._has_events.clear()
         return event
 
 
@@ -140,7 +142,7 @@ class FeedHub(Protocol):
         ...
 
     def watch(self, watching: bool) -> None:
-        """Note whether this process has readers."""
+        """Report whether this process has readers."""
         ...
 
 
@@ -159,11 +161,11 @@ class Feed:
         self._watched_elsewhere = self._watched_by_nodes = False
         self._node = ""
         self._forward: Forward = _not_forwarded
-        self._recent: deque[FeedEvent] = deque(maxlen=recent)  # full: the oldest is forgotten
+        self._recent: deque[FeedEvent] = deque(maxlen=recent)  # full: the oldest is dropped
         self._max_waiting = max_waiting
         self._readers: set[Reader] = set()  # bounded by MAX_READERS: one more is refused
         self.is_watched = False
-        """Whether there are readers, in any process: an attribute, since each event of each session looks at it."""
+        """Whether there are readers, in any process: an attribute, since each event of each session reads it."""
 
     @property
     def n_readers(self) -> int:
@@ -192,7 +194,7 @@ class Feed:
         self._recent = deque(recent, maxlen=self._recent.maxlen)
 
     @contextmanager
-    def reading(self, wants: Wants, *, after: str = "", token: str = "") -> Iterator[Reader]:
+    def reading(self, accepts: EventFilter, *, after: str = "", token: str = "") -> Iterator[Reader]:
         """Read live events while the block runs, and first the events after that of the id `after`.
 
         `token` names the client secret of a reader that has one.
@@ -202,16 +204,16 @@ class Feed:
         """
         self._check_room(token)
         missed, has_gap = self._after(after)
-        reader = Reader(wants, has_gap=has_gap, max_waiting=self._max_waiting, token=token)
+        reader = Reader(accepts, has_gap=has_gap, max_waiting=self._max_waiting, token=token)
         for event in missed:
             reader.offer(event)
         self._readers.add(reader)
-        self._note_readers()
+        self._update_readers()
         try:
             yield reader
         finally:
             self._readers.discard(reader)
-            self._note_readers()
+            self._update_readers()
             self._dropped += reader.lost
 
     @property
@@ -220,18 +222,18 @@ class Feed:
         return self._watched_elsewhere or bool(self._readers)
 
     def watch_elsewhere(self, watched: bool) -> None:
-        """Note whether any process has readers."""
+        """Record whether any process has readers."""
         self._watched_elsewhere = watched
-        self._note_watched()
+        self._update_watched()
 
     def connect_nodes(self, node: str, forward: Forward) -> None:
         """Name this node in each event, and forward the events while other nodes have readers."""
         self._node, self._forward = node, forward
 
     def watch_by_nodes(self, watched: bool) -> None:
-        """Note whether any node has readers."""
+        """Record whether any node has readers."""
         self._watched_by_nodes = watched
-        self._note_watched()
+        self._update_watched()
 
     def receive(self, kind: Kind, project: str, session: str, data: bytes, veiled_data: bytes) -> None:
         """Give the readers of this node an event of another one."""
@@ -247,12 +249,12 @@ class Feed:
         event.set_data(data, veiled_data)
         self._give(event)
 
-    def _note_readers(self) -> None:
-        self._note_watched()
+    def _update_readers(self) -> None:
+        self._update_watched()
         if self._hub is not None:
             self._hub.watch(bool(self._readers))
 
-    def _note_watched(self) -> None:
+    def _update_watched(self) -> None:
         self.is_watched = self.is_watched_here or self._watched_by_nodes
 
     def _check_room(self, token: str) -> None:

@@ -1,6 +1,6 @@
 """Log one line on stderr for each notable event: JSON for machines, plain for a terminal.
 
-A line never holds transcripts, audio or secrets: `redact` goes over every string of it, including those of other
+A line never contains transcripts, audio or secrets: `redact` goes over every string of it, including those of other
 libraries and of tracebacks.
 """
 

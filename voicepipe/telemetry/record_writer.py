@@ -167,26 +167,26 @@ class RecordWriter:
         project: str,
         agent: str,
         began_unix_ms: int,
-        keep_texts: bool,
+        store_texts: bool,
         user: str = "",
         pool: str = "",
         redact: Redact | None = None,
     ) -> Callable[[TurnRecord], None]:
-        """Return the function that a session calls with each record (`KeepRecord`); it never waits, never raises.
+        """Return the function that a session calls with each record (`store_record`); it never waits, never raises.
 
         Args:
             project: the session's project.
             agent: the session's agent.
             began_unix_ms: when its clock was 0, in ms since 1970 UTC.
-            keep_texts: False empties the texts, before the record is queued anywhere.
+            store_texts: False empties the texts, before the record is queued anywhere.
             user: the user, as the token's issuer names them.
             redact: applied to the texts in a thread, before anything else gets the record; None: they stay.
             pool: the agent's own pool, for turns that no other one was chosen for.
         """
 
-        def keep_record(record: TurnRecord) -> None:
+        def store_record(record: TurnRecord) -> None:
             began_ms = record.marks[0][1] if record.marks else 0
-            stored = record if keep_texts else without_texts(record)
+            stored = record if store_texts else without_texts(record)
             whose = {"user": user, "language": record.language, "route": record.pool or pool, "arm": record.arm}
             turn = StoredTurn(stored, project, agent, began_unix_ms + began_ms, **whose)
             if redact is None:
@@ -194,7 +194,7 @@ class RecordWriter:
             else:
                 self._redact_first(turn, redact)
 
-        return keep_record
+        return store_record
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
@@ -270,7 +270,7 @@ class RecordWriter:
         n_lost = self.lost
         try:
             if self._writing:
-                await self._keep(tuple(self._writing.items()))
+                await self._store_batch(tuple(self._writing.items()))
         except _StoreAwayError as why:
             self._health.failed("records", why.kind, str(why))
             self._records_waiting.set()  # there is something to write, though nothing new came
@@ -281,22 +281,22 @@ class RecordWriter:
             self._records_waiting.set()
         return True
 
-    async def _keep(self, turns: Turns) -> None:
+    async def _store_batch(self, turns: Turns) -> None:
         """Write these records. An invalid one is found by halving, and is the only loss.
 
         Raises:
             _StoreAwayError: the store fails now. Records that it wrote before are no longer in `_writing`.
         """
         try:
-            await self._store.keep(tuple(turn for _, turn in turns))
+            await self._store.store(tuple(turn for _, turn in turns))
         except Exception as why:  # any other error of a store: a record is not worth a session
             if isinstance(why, StoreError | OSError) and not isinstance(why, RecordRefused):
                 kind = why.kind if isinstance(why, StoreError) else kind_of(why)
                 raise _StoreAwayError(f"{type(why).__name__}: {why}", kind) from why
             if len(turns) > 1:
                 half = len(turns) // 2
-                await self._keep(turns[:half])
-                await self._keep(turns[half:])
+                await self._store_batch(turns[:half])
+                await self._store_batch(turns[half:])
                 return
             self.lost += 1
             self._log_lost(1, f"{type(why).__name__}: {why}")

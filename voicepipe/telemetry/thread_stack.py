@@ -1,7 +1,7 @@
 """The stack of another thread, while it runs.
 
-faulthandler writes it in one call that keeps the interpreter's lock. Python code that follows `f_back` lets the thread
-go on between two frames, and then reads frames that have ended: on Python 3.11.7 one was a float.
+faulthandler writes it in one call that keeps the interpreter's lock. Python code that walks `f_back` lets the thread
+run between two frames, and then reads frames that have ended: on Python 3.11.7 one was a float.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ MAX_FRAMES: Final = 12
 _FRAME: Final = re.compile(r'  File "(?P<path>.*)", line (?P<line>\d+) in (?P<function>.*)')
 """A line of faulthandler's, see `_Py_DumpTraceback` of CPython."""
 
-_HELD_S: Final = 1.0
-"""How long the interpreter's lock is kept from other threads: a stack is followed in some 20 us."""
+_SWITCH_INTERVAL_S: Final = 1.0
+"""The interpreter's switch interval while a stack is read, so that no other thread runs. Reading takes some 20 us."""
 
 _IDLE: Final = re.compile(r"\bselectors\.py:\d+ select$")
 
@@ -42,18 +42,18 @@ def stack_of(thread_id: int) -> tuple[str, ...]:
         text = file.read()
     _, _, own = text.partition(f"hread 0x{thread_id:016x} ")
     if not own:
-        return _followed(thread_id)
+        return _walked_stack(thread_id)
     frames = own.partition("\n\n")[0].splitlines()[1 : 1 + MAX_FRAMES]
     return tuple(_where(line) for line in frames)
 
 
-def _followed(thread_id: int) -> tuple[str, ...]:
+def _walked_stack(thread_id: int) -> tuple[str, ...]:
     """Return the stack of a thread that faulthandler leaves out: it writes the 100 newest, so not the main thread where
     there are more.
     """
     found: list[str] = []
     interval_s = sys.getswitchinterval()
-    sys.setswitchinterval(_HELD_S)
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     try:
         frame = sys._current_frames().get(thread_id)
         while frame is not None and len(found) < MAX_FRAMES:

@@ -118,7 +118,7 @@ class AnswerJudge:
     async def _keep(self, turn: StoredTurn, score: float) -> bool:
         """Store the score, once the turn itself is stored."""
         for _ in range(STORE_TRIES):
-            if await self._store.keep_feedback(turn.record.id, turn.project, SOURCE, score, unix_ms()):
+            if await self._store.store_feedback(turn.record.id, turn.project, SOURCE, score, unix_ms()):
                 return True
             await asyncio.sleep(STORE_S)
         return False

@@ -76,7 +76,7 @@ from voicepipe.wiring.sessions import Sessions
 from voicepipe.wiring.shared_keys import KeySync
 from voicepipe.wiring.stages import Stages
 from voicepipe.wiring.startup_checks import check_models, log_language_limits
-from voicepipe.wiring.store import keep_summary, open_turns, retention_of
+from voicepipe.wiring.store import open_turns, retention_of, store_summary
 from voicepipe.wiring.tokens import key_store, token_issuer
 from voicepipe.wiring.tools import open_tools
 from voicepipe.wiring.tracing import tracing
@@ -202,7 +202,7 @@ async def _open(
         outlasting = Outlasting(group)
         sessions = Sessions(settings, stages, sink, journals, recordings, loop, feed, knowledge, outlasting)
         session_events.summarize_with(sessions.summary_of_call)
-        session_events.store_summaries(sessions.is_summarized, partial(keep_summary, turns))
+        session_events.store_summaries(sessions.is_summarized, partial(store_summary, turns))
         session_events.wait_for_records(sink.when_passed_on)
         in_force = SettingsInForce(settings)
         judge = answer_judge_of(lambda: in_force.settings, stages, turns, judged)

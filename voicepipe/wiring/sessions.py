@@ -23,7 +23,7 @@ from voicepipe.protocol.field_locks import Locks, check_reply, check_update, vis
 from voicepipe.protocol.session_config import DEFAULT_VOICE, SessionConfig
 from voicepipe.protocol.session_types import ServerVad
 from voicepipe.router.health import Health
-from voicepipe.server.context import AgentChoice, Charge, NoteTurn
+from voicepipe.server.context import AgentChoice, Charge, OnRecord
 from voicepipe.session.context import CallRecording, NextAgent
 from voicepipe.session.endpoint_scoring import Outcome
 from voicepipe.session.grant import SessionGrant
@@ -116,8 +116,8 @@ class Sessions:
             for name, its in settings.agents.items()
         }
 
-    def open(self, grant: SessionGrant, note_turn: NoteTurn, charge: Charge) -> Session:
-        """Return a session that waits for its socket. `note_turn` gets each record of its turns, and `charge` the
+    def open(self, grant: SessionGrant, on_record: OnRecord, charge: Charge) -> Session:
+        """Return a session that waits for its socket. `on_record` gets each record of its turns, and `charge` the
         client's other costs."""
         stages, config = self._begun_with(grant, grant.agent)
         if grant.config is not None:
@@ -128,7 +128,7 @@ class Sessions:
             config=config,
             stages=stages,
             settings=self._core_settings(grant.agent),
-            hooks=self._hooks(grant, note_turn, charge),
+            hooks=self._hooks(grant, on_record, charge),
             greeting=None if grant.continues else _greeting(self._settings.agents[grant.agent]),
         )
 
@@ -162,16 +162,16 @@ class Sessions:
         variables = [name for name, _ in self._settings.agents[agent].variables]
         return AgentHooks(its, session, self._outlasting.start, variables)
 
-    def _keep_records_of(self, grant: SessionGrant, agent: str) -> Callable[[TurnRecord], None]:
+    def _record_handler(self, grant: SessionGrant, agent: str) -> Callable[[TurnRecord], None]:
         """Return what takes the records of an agent's turns."""
         store, hooks = self.records_of(grant, agent, clock.unix_ms()), self._hooks_in_python(grant, agent)
 
-        def keep_record(record: TurnRecord) -> None:
+        def store_record(record: TurnRecord) -> None:
             store(record)
             if hooks is not None:
                 hooks.turn_ended(record)
 
-        return keep_record
+        return store_record
 
     def records_of(self, grant: SessionGrant, agent: str, began_unix_ms: int) -> Callable[[TurnRecord], None]:
         """Return what stores the records of an agent's turns. `began_unix_ms`: when the clock of the session was 0."""
@@ -180,17 +180,17 @@ class Sessions:
             project=grant.project,
             agent=agent,
             began_unix_ms=began_unix_ms,
-            keep_texts=self._settings.keeps_text,
+            store_texts=self._settings.keeps_text,
             user=grant.identity or "",
             pool=self._settings.pooled.get((agent, "llm"), ""),
             redact=Redactor(kinds) if kinds else None,
         )
 
-        def keep_record(record: TurnRecord) -> None:
+        def store_record(record: TurnRecord) -> None:
             with isolated("records"):
                 store(record)
 
-        return keep_record
+        return store_record
 
     def _core_settings(self, agent: str) -> CoreSettings:
         settings = self._settings
@@ -221,15 +221,15 @@ class Sessions:
             prices=self._prices.of_agent(agent),
         )
 
-    def _hooks(self, grant: SessionGrant, note_turn: NoteTurn, charge: Charge) -> SessionHooks:
+    def _hooks(self, grant: SessionGrant, on_record: OnRecord, charge: Charge) -> SessionHooks:
         hooks = self._hooks_in_python(grant, grant.agent)
         agents = self._agents_of_call(grant)
-        stores = {name: self._keep_records_of(grant, name) for name in (grant.agent, *agents)}
+        stores = {name: self._record_handler(grant, name) for name in (grant.agent, *agents)}
         of_agents = RecordsOfAgents(stores, grant.agent)
 
-        def keep_record(record: TurnRecord) -> None:
-            of_agents.keep(record)
-            note_turn(record)
+        def store_record(record: TurnRecord) -> None:
+            of_agents.on_record(record)
+            on_record(record)
 
         def hand_over(name: str) -> NextAgent:
             of_agents.agent = name
@@ -241,25 +241,25 @@ class Sessions:
             if by_client:
                 charge(usd)
 
-        def note_overrun(command: NoteOverrun) -> None:
+        def report_overrun(command: NoteOverrun) -> None:
             log_overrun(
                 grant.session_id, command.turn_id, stage=command.stage, owner=command.owner, over_ms=command.over_ms
             )
 
-        def note_stuck(command: NoteStuck) -> None:
+        def report_stuck(command: NoteStuck) -> None:
             self.n_stuck += 1
             log_stuck(grant.session_id, user=command.user, agent=command.agent, so_far=self.n_stuck)
 
-        def note_strategy_failure(command: NoteStrategyFailure) -> None:
+        def report_strategy_failure(command: NoteStrategyFailure) -> None:
             self.n_strategy_failures[command.strategy] += 1
             so_far = self.n_strategy_failures[command.strategy]
             log_strategy_failure(grant.session_id, strategy=command.strategy, why=command.why, so_far=so_far)
 
-        def note_score(name: str, outcome: Outcome) -> None:
+        def count_score(name: str, outcome: Outcome) -> None:
             self.n_scores[name, outcome] += 1
 
         return SessionHooks(
-            keep_record=keep_record,
+            store_record=store_record,
             records_written=partial(self._sink.wait_until_written, grant.session_id),
             restore_record=self.records_of(grant, grant.agent, clock.unix_ms()),
             start_outlasting=self._outlasting.start,
@@ -267,15 +267,15 @@ class Sessions:
             **({} if hooks is None else _hooks_of(hooks)),
             charge=charge_phrases,
             charge_summary=charge,
-            note_overrun=note_overrun,
-            note_stuck=note_stuck,
-            note_strategy_failure=note_strategy_failure,
-            note_score=note_score,
+            report_overrun=report_overrun,
+            report_stuck=report_stuck,
+            report_strategy_failure=report_strategy_failure,
+            count_score=count_score,
             check_update=partial(self._check_update, locks=grant.locks),
             is_another_agent=lambda model: self._settings.agent_named(model) not in (None, grant.agent),
             open_mcp=open_requested,
             check_reply=partial(check_reply, locks=grant.locks),
-            note_unserved=self._note_unserved(grant),
+            report_unserved=self._report_unserved(grant),
             show=partial(visible, locks=grant.locks),
             recording=self._recording(grant),
             open_journal=partial(self._journals.open, agent=grant.agent, project=grant.project),
@@ -285,7 +285,7 @@ class Sessions:
             publish_live=partial(_publish_live, self._feed, grant),
         )
 
-    def _note_unserved(self, grant: SessionGrant) -> Callable[[str], None] | None:
+    def _report_unserved(self, grant: SessionGrant) -> Callable[[str], None] | None:
         if self._settings.agents[grant.agent].unserved_fields == "error":
             return None
         return lambda field: log_event("field_not_served", session=grant.session_id, field=field)
@@ -347,19 +347,19 @@ class Sessions:
 class RecordsOfAgents:
     """Gives each turn's records to the agent that had the call when the turn came first."""
 
-    def __init__(self, keep: Mapping[str, Callable[[TurnRecord], None]], agent: str) -> None:
-        self._keep = keep
+    def __init__(self, handlers: Mapping[str, Callable[[TurnRecord], None]], agent: str) -> None:
+        self._handlers = handlers
         self.agent = agent
         """The agent that has the call now."""
 
         self._agents: OrderedDict[str, str] = OrderedDict()  # full: the oldest turn is dropped
 
-    def keep(self, record: TurnRecord) -> None:
+    def on_record(self, record: TurnRecord) -> None:
         """Take a turn's record, new or renewed."""
         agent = self._agents.setdefault(record.id, self.agent)
         if len(self._agents) > MAX_RENEWED:
             self._agents.popitem(last=False)
-        self._keep[agent](record)
+        self._handlers[agent](record)
 
 
 def _hooks_of(hooks: AgentHooks) -> dict[str, Any]:

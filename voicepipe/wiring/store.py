@@ -62,11 +62,11 @@ def retention_of(records: RecordsSettings) -> Retention:
     return Retention(keep_days=records.keep_days or None, max_bytes=records.max_mb * MB if records.max_mb else None)
 
 
-async def keep_summary(store: TurnStore, project: str, session: str, summary: str) -> None:
+async def store_summary(store: TurnStore, project: str, session: str, summary: str) -> None:
     """Store the summary of a session, once the last of its turns is written; log where that fails."""
     try:
         for pause_s in SUMMARY_PAUSES_S:
-            if await store.keep_summary(project, session, summary):
+            if await store.store_summary(project, session, summary):
                 return
             await asyncio.sleep(pause_s)
     except StoreError as why:

@@ -43,7 +43,7 @@ async def feedback(request: web.Request) -> web.Response:
     project = principal.requested_project(request.query.get("project"))
     turn = await context.turns.get(id_, project)
     missing = turn is None or (prefix is not None and not turn.record.session.startswith(prefix))
-    if missing or not await context.turns.keep_feedback(id_, project, USER, given.score, unix_ms()):
+    if missing or not await context.turns.store_feedback(id_, project, USER, given.score, unix_ms()):
         raise NotFound(f"There is no turn {id_[:64]!r}.", param="id", code="turn_not_found")
     return json_answer({"object": "voicepipe.feedback", "turn": id_, "source": USER, "score": given.score})
 

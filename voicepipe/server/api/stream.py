@@ -17,7 +17,7 @@ from voicepipe.server.api.stream_state import open_sessions, server_state
 from voicepipe.server.authenticate import Principal
 from voicepipe.server.context import CONTEXT, ServerContext
 from voicepipe.server.streaming import EVENTS, StreamedResponse
-from voicepipe.telemetry.live_feed import FeedEvent, Reader, Wants
+from voicepipe.telemetry.live_feed import EventFilter, FeedEvent, Reader
 
 PULSE_S: Final = 1.0
 """Interval of checks for changed sessions and for the server's stop."""
@@ -42,14 +42,14 @@ async def stream_turns(request: web.Request) -> web.StreamResponse:
     context = request.app[CONTEXT]
     principal = await context.authenticator.admit(request)
     principal.check_scope(TURNS)
-    wants = _wants(request, principal)
+    accepts = _filter(request, principal)
     after = request.headers.get("Last-Event-ID") or request.query.get("after", "")
     token = "" if principal.claims is None else session_prefix(principal.claims)
-    with context.feed.reading(wants, after=after[:MAX_ID_CHARS], token=token) as reader:
+    with context.feed.reading(accepts, after=after[:MAX_ID_CHARS], token=token) as reader:
         return await _Stream(request, context, principal, reader).run()
 
 
-def _wants(request: web.Request, principal: Principal) -> Wants:
+def _filter(request: web.Request, principal: Principal) -> EventFilter:
     known = (*ALWAYS, "session", "after")
     unknown = next((name for name in request.query if name not in known), None)
     if unknown is not None:
@@ -57,11 +57,11 @@ def _wants(request: web.Request, principal: Principal) -> Wants:
     project, session = principal.requested_project(request.query.get("project")), request.query.get("session")
     prefix = "" if principal.claims is None else session_prefix(principal.claims)
 
-    def wants(event: FeedEvent) -> bool:
+    def accepts(event: FeedEvent) -> bool:
         its = project is None or event.project == project
         return its and event.session.startswith(prefix) and session in (None, event.session)
 
-    return wants
+    return accepts
 
 
 class _Stream:
@@ -112,19 +112,19 @@ class _Stream:
         """Send changes other than turns; the holder of a client secret gets only its own turns."""
         lost = {"events": self._reader.lost, "gap": self._reader.has_gap}
         if not self._is_operator:
-            return self._news("dropped", lost) if any(lost.values()) else []
+            return self._if_changed("dropped", lost) if any(lost.values()) else []
         state = await server_state(self._context)
         n_elsewhere = await self._request.app[ANNOUNCER].open_elsewhere(self._project)
-        events = self._news("sessions", {"open": open_sessions(state, self._project) + n_elsewhere})
+        events = self._if_changed("sessions", {"open": open_sessions(state, self._project) + n_elsewhere})
         if state.storage or "storage" in self._sent:
-            events += self._news("storage", {"failing_stores": state.storage})
-        events += self._news("dropped", {"records": state.records_lost, **lost})
+            events += self._if_changed("storage", {"failing_stores": state.storage})
+        events += self._if_changed("dropped", {"records": state.records_lost, **lost})
         if self._loop_ms is None or monotonic_ms() - self._loop_ms >= LOOP_MS:
             self._loop_ms = monotonic_ms()
-            events += [] if state.lag is None else self._news("loop", state.lag)
+            events += [] if state.lag is None else self._if_changed("loop", state.lag)
         return events
 
-    def _news(self, kind: str, what: object) -> list[bytes]:
+    def _if_changed(self, kind: str, what: object) -> list[bytes]:
         data = msgspec.json.encode(what)
         if self._sent.get(kind) == data:
             return []

@@ -157,7 +157,7 @@ class ResponseCache:
         self._responses.move_to_end(key)
         return response
 
-    def keep(self, key: bytes, texts: Sequence[str], usage: AnswerUsage) -> None:
+    def store(self, key: bytes, texts: Sequence[str], usage: AnswerUsage) -> None:
         """Store a complete answer, and drop the least recently used ones that have no room beside it."""
         text, ends = "".join(texts), array("I", list(accumulate(map(len, texts))))
         n_bytes = ENTRY_BYTES + sys.getsizeof(text) + sys.getsizeof(ends)
@@ -234,7 +234,7 @@ class _Recorded:
             event = await anext(self._events)
         except StopAsyncIteration:
             if self._is_whole and self._n_left >= 0:
-                self._cache.keep(self._key, self._texts, self._usage)
+                self._cache.store(self._key, self._texts, self._usage)
             raise
         match event:
             case TextDelta(text):

@@ -94,7 +94,7 @@ class _ResponseWork:
                     if self._requested.stream:
                         await self._out.send(written)
         self._writer.finish(self._usage.used(), self._usage.ours(self._models), unix_s())
-        await self._keep()
+        await self._store_response()
         if self._requested.stream:
             return await self._out.end(self._writer.end())
         body = _encode(self._writer.body)
@@ -124,7 +124,7 @@ class _ResponseWork:
             why = f"expected an answer of at most {MAX_CHARS} characters, got more"
             raise StageBroken("llm", provider=self.spec, why=why, retryable=False)
 
-    async def _keep(self) -> None:
+    async def _store_response(self) -> None:
         """Store the response before its end is sent, since the next request may follow at once."""
         if not self._writer.body["store"]:
             return
@@ -142,7 +142,7 @@ class _ResponseWork:
             ),
         )
         try:
-            self._writer.body["store"] = await self._store.keep(stored, now_s=unix_s())
+            self._writer.body["store"] = await self._store.store(stored, now_s=unix_s())
         except StoreUnavailable:  # its health reports it; the answer is good without
             self._writer.body["store"] = False
 

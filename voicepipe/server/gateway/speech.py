@@ -142,10 +142,10 @@ class _SpeechWork:
             writer = await self._off_loop(self._format.open, RATE_HZ)
             async for event in speech:
                 if isinstance(event, Spoken):
-                    self._note(event)
+                    self._record_spoken(event)
                     await self._send(await self._off_loop(writer.push, event.samples))
                 else:
-                    self._note_provider(event)
+                    self._record_provider(event)
             if not self._n_samples:
                 raise StageBroken("tts", provider=self.spec, why="the answer had no audio", retryable=True)
             await self._send(await self._off_loop(writer.finish))
@@ -158,7 +158,7 @@ class _SpeechWork:
         assert self.line is not None  # otherwise it is never closed
         return self.line
 
-    def _note_provider(self, event: SpeechEvent) -> None:
+    def _record_provider(self, event: SpeechEvent) -> None:
         match event:
             case ProviderChanged(provider):
                 self._spec = provider
@@ -175,7 +175,7 @@ class _SpeechWork:
         figures = {"ttfb_ms": self._ttfb_ms, "spoken_ms": self._spoken_ms(), "characters": self._n_chars()}
         return Settled(self._cost_usd(), {**figures, "cost_usd": self._cost_usd()})
 
-    def _note(self, spoken: Spoken) -> None:
+    def _record_spoken(self, spoken: Spoken) -> None:
         self._tts_usage.give(self._spec, sum(map(len, self._clauses[self._n_spoken : spoken.clause + 1])))
         self._n_spoken, self._n_samples = spoken.clause + 1, self._n_samples + len(spoken.samples)
         if self._ttfb_ms is None:

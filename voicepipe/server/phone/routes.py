@@ -131,7 +131,7 @@ async def phone_stream(request: web.Request) -> web.StreamResponse:
         live = _live(stored.call, stored.agent, line, context)
         await response.prepare(request)
         socket = AiohttpSocket(response, request.transport)
-        phone = PhoneSocket(socket, line.carrier.serializer(), context.phone_calls.note_invalid)
+        phone = PhoneSocket(socket, line.carrier.serializer(), context.phone_calls.count_invalid)
         try:
             await _run_call(phone, stored.call, line, live, context)
         except VoicepipeError as why:  # the server has filled since the webhook, or a provider can't be used
@@ -226,7 +226,7 @@ async def _verified_event(
         is_dialed=dial is not None,
     )
     if not line.carrier.is_signed(webhook, line.account):
-        context.phone_calls.note_unsigned(line.name, f"{base_url}{request.path}")
+        context.phone_calls.log_unsigned(line.name, f"{base_url}{request.path}")
         raise AuthError("The carrier's signature is wrong.", code="phone_signature_wrong", status=403)
     event = line.carrier.event(webhook)
     if event is None:

@@ -84,9 +84,11 @@ _DECODER: Final = msgspec.json.Decoder(_ServerEvent)
 class PhoneSocket:
     """Implements `ClientSocket` over a carrier's WebSocket, as a client does that plays audio and reports it."""
 
-    def __init__(self, websocket: ClientSocket, serializer: StreamSerializer, note_invalid: Callable[[], None]) -> None:
-        """`websocket` has the carrier's messages. `note_invalid` is called at each one that can't be read."""
-        self._websocket, self.serializer, self._note_invalid = websocket, serializer, note_invalid
+    def __init__(
+        self, websocket: ClientSocket, serializer: StreamSerializer, count_invalid: Callable[[], None]
+    ) -> None:
+        """`websocket` has the carrier's messages. `count_invalid` is called at each one that can't be read."""
+        self._websocket, self.serializer, self._count_invalid = websocket, serializer, count_invalid
         self._playback, self._digits = CarrierPlayback(), DigitCollector()
         # Bounded: one message of the carrier makes a few, and all are taken before the next is read. Cuts add some.
         self._messages: deque[bytes] = deque()
@@ -186,7 +188,7 @@ class PhoneSocket:
             case StreamStopped():
                 self._stopped = True
             case IgnoredMessage(is_invalid=True):
-                self._note_invalid()
+                self._count_invalid()
 
     # --- keys ---------------------------------------------------------------------------------
 
@@ -219,7 +221,7 @@ class PhoneSocket:
     # --- to the carrier -----------------------------------------------------------------------
 
     async def send(self, frame: bytes) -> None:
-        """Play a `SoundFrame`; of any other event, note what the phone needs."""
+        """Play a `SoundFrame`; of any other event, record what the phone needs."""
         if isinstance(frame, binary.SoundFrame):
             await self._play(binary.agent_sound(frame))
             return

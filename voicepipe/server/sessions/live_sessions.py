@@ -69,9 +69,9 @@ class LiveSession:
         self.cost_usd = 0.0
         self._known: OrderedDict[str, _TurnFigures] = OrderedDict()  # full: the oldest can no longer be renewed
 
-    def note(self, record: TurnRecord) -> None:
+    def count_turn(self, record: TurnRecord) -> None:
         """Count a turn's record, new or renewed; a turn whose reply is still playing is not counted yet."""
-        self.usage.note(record)
+        self.usage.count_turn(record)
         if record.outcome is None:
             return
         before = self._known.pop(record.id, None)
@@ -116,11 +116,11 @@ class OtherProcesses(Protocol):
     """The processes that serve the same port, this one among them."""
 
     def opened(self, session: str) -> None:
-        """Note a session of this process that takes its slot."""
+        """Add a session of this process that takes its slot."""
         ...
 
     def closed(self, session: str) -> None:
-        """Note that a session of this process has ended."""
+        """Remove a session of this process that has ended."""
         ...
 
     async def loads(self) -> Sequence[ProcessLoad]:

@@ -80,7 +80,7 @@ class Resumptions:
         live.socket = before
         return False
 
-    def note_refusal(self, peer: str) -> None:
+    def log_refusal(self, peer: str) -> None:
         """Log a refusal: for one address 10 in a row, and then 10 a minute."""
         now_ms = monotonic_ms()
         if not self._refused.wait_ms(peer, now_ms):
@@ -134,7 +134,7 @@ async def resume(
     if found == "hung":
         await socket.close(TRY_AGAIN_LATER, "The process of this session does not answer.")
         return websocket
-    resumptions.note_refusal(peer)
+    resumptions.log_refusal(peer)
     await socket.send(_refusal("session_lost", LOST) if found == "lost" else _refusal("resume_refused", REFUSED))
     await socket.close(NOT_AUTHORISED, "This session can't be resumed.")
     return websocket

@@ -40,7 +40,7 @@ class SessionUsage:
 
         self._changed = asyncio.Event()
 
-    def note(self, record: TurnRecord) -> None:
+    def count_turn(self, record: TurnRecord) -> None:
         """Count a turn's record, new or renewed. A record without an outcome is still running."""
         if record.outcome is None:
             return

@@ -160,10 +160,10 @@ class RtcPeer:
         ):  # aiortc asserts too
             raise ProtocolError("sdp: expected an SDP offer, got one that can't be read", field="sdp") from None
         answer: str = self._connection.localDescription.sdp
-        self._note_missing(answer)
+        self._log_missing(answer)
         return answer
 
-    def _note_missing(self, answer: str) -> None:
+    def _log_missing(self, answer: str) -> None:
         """Log each STUN and TURN server that has given no candidate: aiortc goes on without a word."""
         for server in self._ice_servers:
             candidate = "typ srflx" if server.startswith("stun:") else "typ relay"

@@ -66,7 +66,7 @@ class Playout:
             self._n_queued += len(samples)
 
     def complete(self, response_id: str) -> None:
-        """Note that the response gets no more audio."""
+        """Record that the response gets no more audio."""
         if self._is_pending(response_id):
             self._complete.add(response_id)
             self._end_played()

@@ -106,7 +106,7 @@ class RtcSocket:
             self.playout.push(part, self._joiner.push(delta.pcm()))
             return
         if kind in ("session.created", "session.updated"):
-            self._note_session(frame)
+            self._apply_session(frame)
         elif kind == "input_audio_buffer.speech_started" and self._interrupts:
             self._cut()
         self._forward(frame)
@@ -139,7 +139,7 @@ class RtcSocket:
     # --- what comes from the client -----------------------------------------------------------
 
     def end(self) -> None:
-        """Note that the call has ended: `receive` returns what came before, and then None."""
+        """Record that the call has ended: `receive` returns what came before, and then None."""
         if self._is_over:
             return
         self._is_over = True
@@ -192,7 +192,7 @@ class RtcSocket:
         for listener in self._listeners:
             listener.put(frame)
 
-    def _note_session(self, frame: bytes) -> None:
+    def _apply_session(self, frame: bytes) -> None:
         session: dict[str, Any] = msgspec.json.decode(frame)["session"]
         self._session, self._interrupts = session, events.interrupts(session)
 

@@ -99,8 +99,8 @@ class ConnectedWorker:
             self.given_ms.popleft()
         return len(self.sessions) + len(self.given_ms)
 
-    def note_settled(self) -> None:
-        """Note that a connection has a session, or is closed. It is taken for the oldest one; an error lasts for
+    def settle_connection(self) -> None:
+        """Count one connection less: it has a session, or is closed. It is taken for the oldest one; an error lasts for
         `RECENT_MS`."""
         if self.given_ms:
             self.given_ms.popleft()
@@ -198,9 +198,9 @@ class Broker:
         match message:
             case SessionOpened(session):
                 worker.sessions.add(session)
-                worker.note_settled()
+                worker.settle_connection()
             case ConnectionClosed():
-                worker.note_settled()
+                worker.settle_connection()
             case SessionClosed(session):
                 worker.sessions.discard(session)
             case Query():

@@ -46,7 +46,7 @@ class SharedFeed:
         return self.link.send(PublishEvent(kind, project, session, data, veiled_data))
 
     def watch(self, watching: bool) -> None:
-        """Note whether this worker has readers."""
+        """Report whether this worker has readers."""
         self.link.send(Watching(watching))
 
 

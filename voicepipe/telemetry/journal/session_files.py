@@ -39,7 +39,7 @@ class SessionFiles:
         self._gap = ""
         """Why no further events are written."""
 
-    def note(self, now_ms: int, event: Event, commands: tuple[Command, ...]) -> None:
+    def record(self, now_ms: int, event: Event, commands: tuple[Command, ...]) -> None:
         """Write an event's line."""
         if self._gap:
             return

@@ -230,14 +230,14 @@ class SessionJournal:
         self._begun = False
         self._n_lost = 0
 
-    def note(self, now_ms: int, event: Event, commands: tuple[Command, ...]) -> None:
+    def record(self, now_ms: int, event: Event, commands: tuple[Command, ...]) -> None:
         """Record an event given to the core, and the commands that followed."""
         if self._n_lost:  # events after a gap can't be replayed
             self._n_lost += 1
             return
         if not self._begun:
             self._begun = self._writer.offer(partial(self._writer.begin, self._files, self._stem))
-        if not (self._begun and self._offer(partial(self._files.note, now_ms, event, commands))):
+        if not (self._begun and self._offer(partial(self._files.record, now_ms, event, commands))):
             self._n_lost = 1
 
     def user_audio(self, samples: Samples, rate_hz: int) -> None:

@@ -26,7 +26,7 @@ class CallRecorder(Protocol):
         ...
 
     def agent_stops(self, now_ms: int) -> None:
-        """Note that the client plays nothing of what it was sent from this instant on."""
+        """Record that the client plays nothing of what it was sent from this instant on."""
         ...
 
     def close(self, now_ms: int) -> None:

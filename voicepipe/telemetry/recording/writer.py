@@ -137,7 +137,7 @@ class RecordingWriter:
         return has_room
 
     def done(self, n_bytes: int) -> None:
-        """Note that audio has left the queue. In the thread."""
+        """Count audio that has left the queue. In the thread."""
         self._done_bytes += n_bytes
 
     def offer_end(self, work: _Work) -> None:
@@ -191,12 +191,12 @@ class RecordingWriter:
         self._health.failed("recordings", kind, f"{type(why).__name__}: {why}")
 
     def began(self, file: _CallFile) -> None:
-        """Note a recording that is written. In the thread."""
+        """Add a recording that is written. In the thread."""
         self._open.add(file)
         self._trim()
 
     def grew(self, n_bytes: int) -> bool:
-        """Note what was written; return whether there is room for more. In the thread."""
+        """Count what was written; return whether there is room for more. In the thread."""
         self._health.worked("recordings")
         self._unchecked_bytes += n_bytes
         return self._unchecked_bytes < CHECK_BYTES or self._trim()
@@ -207,7 +207,7 @@ class RecordingWriter:
         future.add_done_callback(lambda _: self._finishing.pop(session, None))
 
     def remove(self, file: _CallFile) -> None:
-        """Note that a recording is no longer written. In the thread."""
+        """Remove a recording that is no longer written. In the thread."""
         self._open.discard(file)
 
     def _compress(self, file: WorkFile) -> None:
@@ -334,7 +334,7 @@ class SessionRecorder:
         self._offer(partial(self._file.agent_audio, samples, rate_hz, now_ms), samples.nbytes)
 
     def agent_stops(self, now_ms: int) -> None:
-        """Note that the client plays no more of what it was sent."""
+        """Record that the client plays no more of what it was sent."""
         self._offer(partial(self._file.agent_stops, now_ms))
 
     def close(self, now_ms: int) -> None:

@@ -18,17 +18,17 @@ MAX_TURNS: Final = 20_000
 _AT_ONCE: Final = 500
 """Turns whose scores one statement reads: SQLite takes 999 values in older versions."""
 
-_KEEP: Final = """
+_STORE: Final = """
     INSERT INTO feedback (number, source, score, at_ms) VALUES (?, ?, ?, ?)
     ON CONFLICT (number, source) DO UPDATE SET score = excluded.score, at_ms = excluded.at_ms
 """
 
 
-def keep(project: str | None, id: str, source: str, score: float, at_ms: int) -> Work[bool]:
+def store(project: str | None, id: str, source: str, score: float, at_ms: int) -> Work[bool]:
     """Store a score of a turn's answer, in place of an earlier one of that source; return whether there is the turn."""
     for each in (yield from projects(project)):
         for (number,) in (yield from fetch("SELECT number FROM turns WHERE project = ? AND id = ?", each, clean(id))):
-            yield from execute(_KEEP, [(number, clean(source), score, at_ms)])
+            yield from execute(_STORE, [(number, clean(source), score, at_ms)])
             return True
     return False
 

@@ -252,8 +252,8 @@ class SessionPage:
 class TurnWriter(Protocol):
     """Stores turns' records: the one side of `TurnStore` that sessions need."""
 
-    async def keep(self, turns: Sequence[StoredTurn]) -> None:
-        """Store these turns, as `TurnStore.keep` does."""
+    async def store(self, turns: Sequence[StoredTurn]) -> None:
+        """Store these turns, as `TurnStore.store` does."""
         ...
 
 
@@ -266,7 +266,7 @@ class TurnStore(TurnWriter, Protocol):
     the store can't be read or written.
     """
 
-    async def keep(self, turns: Sequence[StoredTurn]) -> None:
+    async def store(self, turns: Sequence[StoredTurn]) -> None:
         """Store these turns: all of them or, when it raises, none.
 
         A turn that the store has already is replaced, but keeps its first `started_at_ms`, so that pages don't shift
@@ -290,7 +290,7 @@ class TurnStore(TurnWriter, Protocol):
         """Return the project's sessions that match, newest first."""
         ...
 
-    async def keep_summary(self, project: str, session: str, summary: str) -> bool:
+    async def store_summary(self, project: str, session: str, summary: str) -> bool:
         """Store the summary of a session that has turns; False: it has none. It is deleted with the session."""
         ...
 
@@ -298,7 +298,7 @@ class TurnStore(TurnWriter, Protocol):
         """Return the summary of a session; empty: it has none."""
         ...
 
-    async def keep_feedback(self, id: str, project: str | None, source: str, score: float, at_ms: int) -> bool:
+    async def store_feedback(self, id: str, project: str | None, source: str, score: float, at_ms: int) -> bool:
         """Store a score of a turn's answer, from 0 to 1, in place of an earlier one of that source; False: this project
         has no such turn. It is deleted with the turn."""
         ...

@@ -60,7 +60,7 @@ def _sums(rows: Sequence[Row]) -> Work[dict[tuple[str, str], Sequence[object]]]:
     return sums
 
 
-def keep_summary(project: str, session: str, text: str) -> Work[bool]:
+def store_summary(project: str, session: str, text: str) -> Work[bool]:
     """Store a session's summary; return whether the session has turns."""
     sql = "UPDATE sessions SET summary = ? WHERE project = ? AND session = ? RETURNING session"
     return bool((yield from fetch(sql, clean(text), clean(project), clean(session))))

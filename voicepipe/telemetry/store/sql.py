@@ -57,9 +57,9 @@ class SqlTurnStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def keep(self, turns: Sequence[StoredTurn]) -> None:
+    async def store(self, turns: Sequence[StoredTurn]) -> None:
         """Store these turns in one transaction."""
-        await self._database.write(write.keep(turns))
+        await self._database.write(write.store(turns))
 
     async def get(self, id: str, project: str | None) -> StoredTurn | None:
         """Return the turn of that id, or None when this project has none."""
@@ -77,17 +77,17 @@ class SqlTurnStore:
         """Return the project's sessions that match, newest first."""
         return await self._database.read(sessions.page(project, query))
 
-    async def keep_summary(self, project: str, session: str, summary: str) -> bool:
+    async def store_summary(self, project: str, session: str, summary: str) -> bool:
         """Store the summary of a session that has turns."""
-        return await self._database.write(sessions.keep_summary(project, session, summary))
+        return await self._database.write(sessions.store_summary(project, session, summary))
 
     async def summary(self, project: str | None, session: str) -> str:
         """Return the summary of a session, or an empty text."""
         return await self._database.read(sessions.summary(project, session))
 
-    async def keep_feedback(self, id: str, project: str | None, source: str, score: float, at_ms: int) -> bool:
+    async def store_feedback(self, id: str, project: str | None, source: str, score: float, at_ms: int) -> bool:
         """Store a score of a turn's answer."""
-        return await self._database.write(feedback.keep(project, id, source, score, at_ms))
+        return await self._database.write(feedback.store(project, id, source, score, at_ms))
 
     async def by_arm(self, project: str | None, query: TurnFilter) -> tuple[ArmTurn, ...]:
         """Return the newest turns that match, with their arms and scores."""

@@ -25,15 +25,15 @@ COLUMNS: Final = (
 )
 _REPLACED: Final = [column for column in COLUMNS if column not in ("project", "id", "started_at_ms")]
 
-_KEEP: Final = f"""
+_STORE_TURN: Final = f"""
     INSERT INTO turns ({", ".join(COLUMNS)}) VALUES ({", ".join("?" * len(COLUMNS))})
     ON CONFLICT (project, id) DO UPDATE SET {", ".join(f"{column} = excluded.{column}" for column in _REPLACED)}
 """
-_KEEP_RECORD: Final = """
+_STORE_RECORD: Final = """
     INSERT INTO records (number, record) SELECT number, ? FROM turns WHERE project = ? AND id = ?
     ON CONFLICT (number) DO UPDATE SET record = excluded.record
 """
-_KEEP_SESSION: Final = """
+_STORE_SESSION: Final = """
     INSERT INTO sessions (project, session, agent, user_id, started_at_ms, last_at_ms) VALUES (?, ?, ?, ?, ?, ?)
     ON CONFLICT (project, session) DO UPDATE SET
         agent = excluded.agent, user_id = excluded.user_id,
@@ -48,7 +48,7 @@ _MARK: Final = """
 """
 
 
-def keep(turns: Sequence[StoredTurn]) -> Work[None]:
+def store(turns: Sequence[StoredTurn]) -> Work[None]:
     """Write new turns and newer records of turns."""
     rows = [_row(turn) for turn in turns]
     records = [
@@ -59,9 +59,9 @@ def keep(turns: Sequence[StoredTurn]) -> Work[None]:
         [(project,) for project in sorted({row[0] for row in rows})],
     )
     began = yield from _began(rows)
-    yield from execute(_KEEP, rows)
-    yield from execute(_KEEP_RECORD, records)
-    yield from execute(_KEEP_SESSION, _session_rows(rows, began))
+    yield from execute(_STORE_TURN, rows)
+    yield from execute(_STORE_RECORD, records)
+    yield from execute(_STORE_SESSION, _session_rows(rows, began))
     yield from mark((row[0], began[row[0], row[1]]) for row in rows)
 
 

@@ -111,7 +111,7 @@ class Webhooks:
         self._writing: tuple[NewDelivery, ...] = ()
         self._to_write = asyncio.Event()
         self._one_write = asyncio.Lock()
-        self._news = {webhook.name: asyncio.Event() for webhook in self.all}
+        self._wakeups = {webhook.name: asyncio.Event() for webhook in self.all}
         self._failing: set[str] = set()  # bounded by the webhooks
         self.counts = WebhookCounts()
 
@@ -167,7 +167,7 @@ class Webhooks:
 
     def wake(self) -> None:
         """Check the queue again, after dead letters were queued again."""
-        for event in self._news.values():
+        for event in self._wakeups.values():
             event.set()
 
     async def run(self) -> None:
@@ -185,7 +185,7 @@ class Webhooks:
                 for _ in range(WORKERS):
                     worker = _DeliveryWorker(webhook, self._queue, http, self._retry_policy, self._failing, self.counts)
                     worker.set_handlers(self._failed, self._worked)
-                    group.create_task(worker.run(self._news[webhook.name]), name=f"webhook-{webhook.name}")
+                    group.create_task(worker.run(self._wakeups[webhook.name]), name=f"webhook-{webhook.name}")
 
     async def settle(self) -> None:
         """Write the events that were offered last."""
@@ -224,7 +224,7 @@ class Webhooks:
         n_crowded_out = await queue.put(self._writing)
         names, self._writing = {delivery.webhook for delivery in self._writing}, ()
         for name in names:
-            self._news[name].set()
+            self._wakeups[name].set()
         self.counts.given_up += n_crowded_out
         if n_crowded_out:
             log_event("webhooks_given_up", level=logging.WARNING, count=n_crowded_out, why="the queue was full")
@@ -259,19 +259,19 @@ class _DeliveryWorker:
         """Set the handlers for the queue's errors and successes."""
         self._failed, self._worked = failed, worked
 
-    async def run(self, news: asyncio.Event) -> None:
+    async def run(self, wakeup: asyncio.Event) -> None:
         pause_s = RETRY_S
         while True:
             try:
-                await self._deliver_due(news)
+                await self._deliver_due(wakeup)
                 pause_s = RETRY_S
             except StoreError as why:
                 self._failed(why)
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, MAX_RETRY_S)
 
-    async def _deliver_due(self, news: asyncio.Event) -> None:
-        news.clear()
+    async def _deliver_due(self, wakeup: asyncio.Event) -> None:
+        wakeup.clear()
         name, lease_ms = self._webhook.name, 2 * self._webhook.timeout_ms
         while (due := await self._queue.take(name, lease_ms=lease_ms)) is not None:
             await self._deliver(due)
@@ -281,7 +281,7 @@ class _DeliveryWorker:
         wait_s = min(IDLE_S, left_s) if left_s > 0 else HELD_S
         try:
             async with asyncio.timeout(wait_s):
-                await news.wait()
+                await wakeup.wait()
         except TimeoutError:
             return
 
@@ -290,7 +290,7 @@ class _DeliveryWorker:
         if not why:
             self._counts.delivered += 1
             await self._queue.delivered(due)
-            self._note("")
+            self._log_change("")
             return
         self._counts.failed += 1
         wait_ms = None if retry_after_ms is None else self._retry_policy.wait_ms(due.attempts + 1)
@@ -300,7 +300,7 @@ class _DeliveryWorker:
             log_event("webhook_given_up", level=logging.WARNING, webhook=due.webhook, id=due.id, why=why)
         else:
             await self._queue.failed(due, why=why, wait_ms=max(wait_ms, retry_after_ms or 0))
-        self._note(why)
+        self._log_change(why)
 
     async def _attempt(self, due: Delivery) -> tuple[str, int | None]:
         """Send once; return the error, and the pause that the receiver requests (None: without end)."""
@@ -316,7 +316,7 @@ class _DeliveryWorker:
         except (aiohttp.ClientError, OSError, ValueError) as error:
             return type(error).__name__, 0  # its text may hold the address, and with it a password
 
-    def _note(self, why: str) -> None:
+    def _log_change(self, why: str) -> None:
         """Log when a receiver begins to fail, and when it works again; not every attempt."""
         name = self._webhook.name
         if bool(why) == (name in self._failing):

@@ -28,7 +28,7 @@ bugs."""
 AfterRecords = Callable[[Callable[[], None]], None]
 """Calls a function once all records offered until now have been passed on."""
 
-KeepSummary = Callable[[str, str, str], Awaitable[None]]
+StoreSummary = Callable[[str, str, str], Awaitable[None]]
 """(project, session, summary): stores the summary of a session that has ended. It raises nothing but bugs."""
 
 Settle = Callable[[float], Awaitable[None]]
@@ -52,7 +52,7 @@ def _at_once(call: Callable[[], None]) -> None:
     call()
 
 
-async def _keep_none(project: str, session: str, summary: str) -> None:
+async def _store_none(project: str, session: str, summary: str) -> None:
     """Store nothing."""
 
 
@@ -68,7 +68,7 @@ class SessionEvents:
         self._webhooks, self._tasks = webhooks, tasks
         self._summarize: Summarize = _no_summary
         self._after_records: AfterRecords = _at_once
-        self._keep_summary: KeepSummary = _keep_none
+        self._store_summary: StoreSummary = _store_none
         self._is_summarized: Callable[[str], bool] = lambda agent: False
         self._sessions: OrderedDict[Key, _Turns] = OrderedDict()  # full: the oldest is dropped
         self._places = asyncio.Semaphore(SUMMARIES_AT_ONCE)
@@ -79,9 +79,9 @@ class SessionEvents:
         """Have transcripts summarized, from now on."""
         self._summarize = summarize
 
-    def store_summaries(self, is_summarized: Callable[[str], bool], keep: KeepSummary) -> None:
+    def store_summaries(self, is_summarized: Callable[[str], bool], keep: StoreSummary) -> None:
         """Store summaries, from now on; of agents for which `is_summarized`, also where no webhook wants one."""
-        self._is_summarized, self._keep_summary = is_summarized, keep
+        self._is_summarized, self._store_summary = is_summarized, keep
 
     def wait_for_records(self, after_records: AfterRecords) -> None:
         """Have a session's end wait for its last records, from now on."""
@@ -143,7 +143,7 @@ class SessionEvents:
                 data["summary"], usd = await self._summarize(agent, key[1], text)
             await settle(usd)
             if data["summary"] and key not in self._deleted:
-                await self._keep_summary(*key, data["summary"])
+                await self._store_summary(*key, data["summary"])
         except Exception as bug:
             log_crash("summary", bug, session=key[1])
 

@@ -72,7 +72,7 @@ def many() -> list[StoredTurn]:
 async def answers_alike_summed_up_or_not(open_store: OpenStore) -> None:
     """Aggregation changes no answer."""
     async with opened(open_store) as store:
-        await store.keep(many())
+        await store.store(many())
         before = [await store.stats("p", query) for query in QUERIES]
         await tidied(store)
         assert [await store.stats("p", query) for query in QUERIES] == before
@@ -83,7 +83,7 @@ async def sums_all_figures_of_a_turn(open_store: OpenStore) -> None:
     """Outcome, actions, money, tokens, stages and providers, including failed attempts."""
     (turn,) = [turn for turn in many() if turn.record.id == "t4"]
     async with opened(open_store) as store:
-        await store.keep([turn])
+        await store.store([turn])
         stats = await store.stats("p", StatsQuery(by="model"))
     assert (stats.turns, stats.over, stats.measured, stats.outcomes) == (1, 0, 1, {"completed": 1})
     assert (stats.actions, stats.cost_usd.usd, stats.tokens.cached) == ({"hedge": 1}, 0.25, 96)
@@ -111,10 +111,10 @@ async def counts_a_turn_once_it_is_closed(open_store: OpenStore) -> None:
     """A turn is not counted while its reply plays, and once however often its record is renewed, also after
     aggregation."""
     async with opened(open_store) as store:
-        await store.keep([stored_turn("a", T0, outcome=None)])
+        await store.store([stored_turn("a", T0, outcome=None)])
         assert await store.stats("p") == Stats()
         for outcome in ("completed", "failed"):
-            await store.keep([stored_turn("a", T0 + 5_000, outcome=outcome)])
+            await store.store([stored_turn("a", T0 + 5_000, outcome=outcome)])
             assert (await store.stats("p")).outcomes == {outcome: 1}
             await tidied(store)
             assert (await store.stats("p")).outcomes == {outcome: 1}
@@ -123,7 +123,7 @@ async def counts_a_turn_once_it_is_closed(open_store: OpenStore) -> None:
 async def cuts_ranges_to_the_millisecond(open_store: OpenStore) -> None:
     """The first instant belongs to a range and the last does not, aggregated or not."""
     async with opened(open_store) as store:
-        await store.keep([stored_turn(f"t{at}", T0 + at) for at in (0, 1, 30_000, MINUTE_MS, HOUR_MS, DAY_MS)])
+        await store.store([stored_turn(f"t{at}", T0 + at) for at in (0, 1, 30_000, MINUTE_MS, HOUR_MS, DAY_MS)])
         for _ in range(2):
             for since, until, turns in (
                 (0, 1, 1),
@@ -140,7 +140,7 @@ async def cuts_ranges_to_the_millisecond(open_store: OpenStore) -> None:
 async def keeps_projects_apart_in_figures(open_store: OpenStore) -> None:
     """One project's figures are not another's; an operator of all sees their sum, and their turns in one order."""
     async with opened(open_store) as store:
-        await store.keep([stored_turn(f"t{n}", T0 + n, project="pq"[n % 2], session=f"s{n}") for n in range(9)])
+        await store.store([stored_turn(f"t{n}", T0 + n, project="pq"[n % 2], session=f"s{n}") for n in range(9)])
         for _ in range(2):
             assert [(await store.stats(project)).turns for project in ("p", "q", None, "r")] == [5, 4, 9, 0]
             await tidied(store)
@@ -155,7 +155,7 @@ async def keeps_projects_apart_in_figures(open_store: OpenStore) -> None:
 async def lists_sessions(open_store: OpenStore) -> None:
     """Newest first, page by page, with their sums; by agent, user, time and a part of their id."""
     async with opened(open_store) as store:
-        await store.keep(many())
+        await store.store(many())
         everything = (await store.sessions("p")).sessions
         assert [each.session for each in everything] == [f"s{n}" for n in reversed(range(9))]
         last = everything[0]
@@ -172,7 +172,7 @@ async def lists_sessions(open_store: OpenStore) -> None:
 async def deletes_a_session_or_a_user(open_store: OpenStore) -> None:
     """The user's turns are removed from lists, sessions and figures, aggregated or not; other users' turns are not."""
     async with opened(open_store) as store:
-        await store.keep([*many(), of(stored_turn("theirs", T0, project="q", session="s1"), user="ann")])
+        await store.store([*many(), of(stored_turn("theirs", T0, project="q", session="s1"), user="ann")])
         await tidied(store)
         assert await store.delete_session("p", "s1") == 10
         assert await store.delete_session("p", "s1") == 0
@@ -191,7 +191,7 @@ async def deletes_a_session_or_a_user(open_store: OpenStore) -> None:
 async def keeps_the_figures_of_turns_that_it_trims(open_store: OpenStore) -> None:
     """Turns are removed by age, oldest first, once they are aggregated; their figures stay, and name no session."""
     async with opened(open_store) as store:
-        await store.keep(many())
+        await store.store(many())
         before = await store.stats("p", StatsQuery(by="model"))
         assert await store.trim(LATER, keep_days=39, max_bytes=None) == 0  # not aggregated yet
         await tidied(store)
@@ -203,7 +203,7 @@ async def keeps_the_figures_of_turns_that_it_trims(open_store: OpenStore) -> Non
         assert len((await store.list("p", TurnQuery(limit=200))).turns) == 90 - gone
         assert await store.stats("p", StatsQuery(by="model")) == before
         assert "s0" not in {each.session for each in (await store.sessions("p")).sessions}
-        await store.keep([stored_turn("late", T0 + 1)])
+        await store.store([stored_turn("late", T0 + 1)])
         await tidied(store)
         assert await store.stats("p", StatsQuery(by="model")) == before
 
@@ -211,7 +211,7 @@ async def keeps_the_figures_of_turns_that_it_trims(open_store: OpenStore) -> Non
 async def trims_to_a_size(open_store: OpenStore) -> None:
     """Turns are removed until the rest fits the limit; without a limit nothing is removed."""
     async with opened(open_store) as store:
-        await store.keep(many())
+        await store.store(many())
         await tidied(store)
         full = await store.size_bytes()
         assert await store.trim(LATER, keep_days=None, max_bytes=None) == 0
@@ -224,7 +224,7 @@ async def lists_the_slowest_first(open_store: OpenStore) -> None:
     """Page by page, equal values too, in a short range and in all; turns without played audio are left out."""
     turns = [stored_turn(f"t{n:02}", T0 + n * MINUTE_MS, total_ms=n // 3 * 100) for n in range(20)]
     async with opened(open_store) as store:
-        await store.keep([*turns, stored_turn("unheard", T0, total_ms=None, total_verdict=None)])
+        await store.store([*turns, stored_turn("unheard", T0, total_ms=None, total_verdict=None)])
         for since_ms in (None, T0):
             seen: list[str] = []
             before: str | None = None
@@ -272,7 +272,7 @@ async def filters_by_all_that_is_known(open_store: OpenStore) -> None:
         ({"since_ms": T0 + 1, "until_ms": T0 + 2, "user": "bob"}, "b"),
     )
     async with opened(open_store) as store:
-        await store.keep(turns)
+        await store.store(turns)
         for query, ids in expected:
             for order in ("newest", "slowest"):
                 found = (await store.list("p", TurnQuery(order=order, **query))).turns
@@ -285,7 +285,7 @@ async def finds_what_is_rare(open_store: OpenStore) -> None:
     nothing."""
     rare = [stored_turn(f"r{n}", T0 + n * 9 * HOUR_MS, outcome="completed" if n else None) for n in range(7)]
     async with opened(open_store) as store:
-        await store.keep([*many(), *(of(turn, language="cy") for turn in rare)])
+        await store.store([*many(), *(of(turn, language="cy") for turn in rare)])
         for _ in range(2):
             seen: list[str] = []
             before: str | None = None
