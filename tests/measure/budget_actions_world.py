@@ -151,7 +151,7 @@ class Stage:
                 self._later(self._now_ms + TRANSCRIBED_MS, text)
             case c.WakeAt(at_ms):
                 self._wake_ms = at_ms
-            case c.KeepRecord(record):
+            case c.StoreRecord(record):
                 self.records[record.id] = record
             case c.StartReply():
                 self._start(command)

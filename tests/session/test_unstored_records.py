@@ -211,5 +211,5 @@ def test_only_records_with_an_outcome_are_left() -> None:
     process.scenario.says(QUESTION)
     process.scenario.answers(ANSWER)
     (running,) = process.records
-    process.text._records.add((c.KeepRecord(running), c.KeepRecord(replace(running, id="x", outcome="failed"))))
+    process.text._records.add((c.StoreRecord(running), c.StoreRecord(replace(running, id="x", outcome="failed"))))
     assert [msgspec.json.decode(raw)["id"] for raw in process.text._records.latest()] == ["x"]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voicepipe.testing.scenario import Scenario
-from voicepipe.turn.commands import NoteOverrun
+from voicepipe.turn.commands import ReportOverrun
 from voicepipe.turn.record import attribution
 from voicepipe.turn.record.attribution import Judgement, judge
 from voicepipe.turn.record.values import Breach, TurnRecord
@@ -356,7 +356,7 @@ def test_greeting_has_no_endpoint_wait() -> None:
 def test_an_overrun_is_noted_once() -> None:
     """The record is written twice, when the reply is complete and when it was played; the overrun is logged once."""
     scenario = complete_turn()
-    notes = [command for command in scenario.driver.commands if isinstance(command, NoteOverrun)]
+    notes = [command for command in scenario.driver.commands if isinstance(command, ReportOverrun)]
     over = [span for span in record(scenario).stages if span.verdict == "over"]
     assert [(note.stage, note.owner, note.over_ms) for note in notes] == [
         (span.stage, span.owner, span.duration_ms - span.limit_ms) for span in over

@@ -421,7 +421,7 @@ def test_a_reply_that_plays_on_is_silenced_by_its_truncation() -> None:
     scenario.says()
     scenario.answers("One two three four five six.", 6_000)
     got = scenario.truncates("item_s_0002", 2_000)
-    assert names(got) == ["StopReply", "KeepRecord", "ItemTruncated"]
+    assert names(got) == ["StopReply", "StoreRecord", "ItemTruncated"]
     assert scenario.outcomes() == [("interrupted", "client_truncated")]
     assert reply_text(scenario) == "One two three"
     assert scenario.driver.records["turn_s_0001"].played_text == "One two three"

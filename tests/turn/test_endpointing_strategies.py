@@ -9,7 +9,7 @@ import pytest
 from voicepipe.testing.scenario import Scenario
 from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
-from voicepipe.turn.commands import NoteStrategyFailure, OpenGate
+from voicepipe.turn.commands import OpenGate, ReportStrategyFailure
 from voicepipe.turn.endpointing.built_in import BUILT_IN
 from voicepipe.turn.endpointing.strategies import Silence
 from voicepipe.turn.endpointing.strategy import MAX_WAIT_MS, Decision, Evidence
@@ -39,8 +39,8 @@ def session(strategy: Any, **more: Any) -> Scenario:
     return Scenario(end_of_turn="mine", strategies={**BUILT_IN, "mine": strategy}, **more)
 
 
-def failures(scenario: Scenario) -> list[NoteStrategyFailure]:
-    return [command for command in scenario.driver.commands if isinstance(command, NoteStrategyFailure)]
+def failures(scenario: Scenario) -> list[ReportStrategyFailure]:
+    return [command for command in scenario.driver.commands if isinstance(command, ReportStrategyFailure)]
 
 
 def paused(scenario: Scenario, words: str = "What time is it?") -> None:
@@ -211,7 +211,7 @@ def test_a_strategy_that_is_not_installed_is_replaced_by_silence() -> None:
     paused(scenario)
     scenario.is_silent(640)
     assert scenario.driver.user_state() is User.ENDED
-    assert failures(scenario) == [NoteStrategyFailure("absent", "expected the name of an installed strategy")]
+    assert failures(scenario) == [ReportStrategyFailure("absent", "expected the name of an installed strategy")]
 
 
 def test_a_strategy_that_failed_is_not_tried_again() -> None:

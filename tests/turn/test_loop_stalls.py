@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from voicepipe.testing.attribution import problems
 from voicepipe.testing.records import MARKS, turn_record
 from voicepipe.testing.scenario import STEP_MS, Scenario
-from voicepipe.turn.commands import NoteOverrun
+from voicepipe.turn.commands import ReportOverrun
 from voicepipe.turn.record.attribution import AFTERMATH_MS, MAX_STALLS, REMEMBERED, with_stalls
 from voicepipe.turn.record.values import Breach, StageSpan, TurnRecord
 from voicepipe.turn.settings import BudgetLimits
@@ -46,7 +46,7 @@ def held(*stalls: tuple[int, int], marks: tuple[tuple[str, int], ...] = MARKS) -
     return turn_record(tuple(with_stalls(dict(marks), stalls).items()))
 
 
-def answered(*, stalled_ms: int) -> tuple[TurnRecord, list[NoteOverrun]]:
+def answered(*, stalled_ms: int) -> tuple[TurnRecord, list[ReportOverrun]]:
     """A turn whose first word came after 700 ms, with the loop stalled up to then."""
     scenario = Scenario()
     scenario.says()
@@ -58,7 +58,7 @@ def answered(*, stalled_ms: int) -> tuple[TurnRecord, list[NoteOverrun]]:
     got += scenario.clause() + scenario.sound() + scenario.sent() + scenario.model_done() + scenario.voice_done()
     got += scenario.passes(5_000)
     (record,) = scenario.driver.records.values()
-    return record, [command for command in got if isinstance(command, NoteOverrun)]
+    return record, [command for command in got if isinstance(command, ReportOverrun)]
 
 
 def test_an_answer_that_waited_for_the_loop_is_not_its_providers_fault() -> None:

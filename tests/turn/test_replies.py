@@ -34,7 +34,7 @@ def test_a_reply_of_calls_only() -> None:
     scenario.call("", index=1)
     scenario.model_done("tool_calls")
     got = scenario.voice_done()
-    assert names(got)[:2] == ["ResponseEnded", "KeepRecord"]
+    assert names(got)[:2] == ["ResponseEnded", "StoreRecord"]
     assert scenario.outcomes() == [(None, "")]
     assert scenario.driver.core.context.conversation.items[1:] == [
         FunctionCall("item_s_0002_call0", "call_0", "look_up", '{"city":"Paris"}', "completed"),
@@ -117,7 +117,7 @@ def test_a_cancel_before_anything_was_sent() -> None:
     scenario = Scenario()
     scenario.says()
     got = scenario.cancels()
-    assert names(got) == ["StopReply", "ResponseEnded", "KeepRecord"]
+    assert names(got) == ["StopReply", "ResponseEnded", "StoreRecord"]
     assert scenario.outcomes() == [("abandoned", "client_cancelled")]
     scenario.says("And in Paris?")
     assert scenario.started()[-1].turn == 2

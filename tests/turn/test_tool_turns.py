@@ -12,7 +12,7 @@ from voicepipe.testing.attribution import problems
 from voicepipe.testing.scenario import Scenario
 from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
-from voicepipe.turn.commands import KeepRecord, SayFiller, StartReply, StopReply
+from voicepipe.turn.commands import SayFiller, StartReply, StopReply, StoreRecord
 from voicepipe.turn.conversation import FunctionOutput
 from voicepipe.turn.cost import Price, PriceList
 from voicepipe.turn.record.values import Breach, ToolCall, TurnRecord
@@ -157,7 +157,7 @@ def test_a_round_costs_no_more_than_the_one_before() -> None:
     for _ in range(39):
         before = len(scenario.driver.commands)
         calls_again(scenario)
-        n_stored.append(sum(isinstance(each, KeepRecord) for each in scenario.driver.commands[before:]))
+        n_stored.append(sum(isinstance(each, StoreRecord) for each in scenario.driver.commands[before:]))
     rounds = [n for n, stored in enumerate(n_stored, 2) if stored]
     assert rounds == [2, 3, 4, 5, 6, 7, 8, 16, 32]
     assert len(records(scenario)[0].tools) == 32

@@ -153,7 +153,7 @@ def test_lost_words_fail_the_turn() -> None:
     scenario.stt_fails()
     scenario.pauses()
     got = scenario.stops()
-    assert names(got)[-4:] == ["TranscriptFailed", "ResponseStarted", "ResponseEnded", "KeepRecord"]
+    assert names(got)[-4:] == ["TranscriptFailed", "ResponseStarted", "ResponseEnded", "StoreRecord"]
     assert scenario.ended() == [("failed", "stt_failed")]
     assert dict(scenario.driver.records["turn_s_0001"].providers)["stt"] == "fake/stt"
     scenario.says()
@@ -284,7 +284,7 @@ def test_a_clear_forgets_what_is_not_committed() -> None:
     scenario = Scenario()
     scenario.speaks()
     got = scenario.clears()
-    assert names(got) == ["DropAudio", "AudioCleared", "KeepRecord"]
+    assert names(got) == ["DropAudio", "AudioCleared", "StoreRecord"]
     assert scenario.outcomes() == [("abandoned", "cleared by the client")]
     scenario.says()
     assert scenario.started()[-1].turn == 2

@@ -36,7 +36,7 @@ def test_a_turn_goes_from_speech_to_a_reply_that_is_played() -> None:
     assert names(driver.commands) == [
         "BeginUtterance", "InputSpeechStarted", "FlushTranscript", "InputSpeechStopped", "EndUtterance",
         "AudioCommitted", "ItemAdded", "TranscriptDelta", "TranscriptDone", "StartReply", "ResponseStarted",
-        "OutputStarted", "OpenGate", "ResponseEnded", "KeepRecord",
+        "OutputStarted", "OpenGate", "ResponseEnded", "StoreRecord",
     ]  # fmt: skip
     assert driver.agent_state() is Agent.SPEAKING, "the sound is still playing"
     driver.at(4_000)
@@ -85,7 +85,7 @@ def test_user_interrupts_a_reply() -> None:
     spoken_turn(driver)
     answered(driver, 2_500)
     got = driver.at(3_300, e.SpeechStarted(3_240, 2_940))
-    assert names(got) == ["BeginUtterance", "InputSpeechStarted", "StopReply", "KeepRecord"]
+    assert names(got) == ["BeginUtterance", "InputSpeechStarted", "StopReply", "StoreRecord"]
     record = driver.records["turn_s_0001"]
     assert (record.outcome, record.reason, record.played_text) == ("interrupted", "turn_detected", "It is")
     assert driver.core.context.conversation.items[1].text() == "It is"  # type: ignore[union-attr]
@@ -124,7 +124,7 @@ def test_nothing_was_said() -> None:
     driver.at(1_280, e.SpeechPaused(1_200, 1_200))
     driver.at(1_400, e.TranscriptFinished(1, 1, ""))
     driver.at(1_700, e.SilenceGrew(500))
-    assert names(driver.commands)[-3:] == ["ItemAdded", "TranscriptDone", "KeepRecord"]
+    assert names(driver.commands)[-3:] == ["ItemAdded", "TranscriptDone", "StoreRecord"]
     assert driver.records["turn_s_0001"].outcome == "abandoned"
     assert driver.core.user.state is User.QUIET
 
@@ -136,7 +136,7 @@ def test_a_transcript_that_never_comes_fails_the_turn() -> None:
     driver.at(2_080, e.SpeechPaused(2_000, 2_000))
     driver.at(2_500, e.SilenceGrew(500))
     got = driver.at(8_000)
-    assert names(got) == ["TranscriptFailed", "ResponseStarted", "ResponseEnded", "KeepRecord"]
+    assert names(got) == ["TranscriptFailed", "ResponseStarted", "ResponseEnded", "StoreRecord"]
     assert driver.core.user.state is User.QUIET
     spoken_turn(driver, 9_000)
     assert driver.core.agent.state is Agent.PREPARING

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from voicepipe.testing.scenario import Scenario
-from voicepipe.turn.commands import NoteStuck
+from voicepipe.turn.commands import ReportStuck
 from voicepipe.turn.states import Agent, User
 
 
@@ -37,7 +37,7 @@ def test_what_nothing_would_end_is_ended(plot: Callable[[Scenario], None]) -> No
     scenario.truncates("nothing", 0)  # any event: it looks behind each
     scenario.passes(60_000)
     assert scenario.driver.core.n_stuck >= 1
-    assert any(isinstance(command, NoteStuck) for command in scenario.driver.commands)
+    assert any(isinstance(command, ReportStuck) for command in scenario.driver.commands)
     assert scenario.driver.core.agent.state is Agent.IDLE
     assert scenario.driver.core.user.state is User.QUIET
     assert scenario.driver.illegal_moves == []

@@ -76,7 +76,7 @@ def _recorded(data: bytes) -> Iterator[Mapping[str, Any]]:
     latest: dict[str, Mapping[str, Any]] = {}
     for line in read_journal(data).lines:
         for command in line.commands:
-            if command.get("is") == "KeepRecord":
+            if command.get("is") == "StoreRecord":
                 latest[command["record"]["id"]] = command["record"]
     yield from latest.values()
 

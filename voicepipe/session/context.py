@@ -148,9 +148,9 @@ class SessionHooks:
     """A session's callbacks to the server. Those that are not awaited return at once."""
 
     store_record: Callable[[TurnRecord], None]
-    report_overrun: Callable[[c.NoteOverrun], None]
-    report_stuck: Callable[[c.NoteStuck], None]
-    report_strategy_failure: Callable[[c.NoteStrategyFailure], None]
+    report_overrun: Callable[[c.ReportOverrun], None]
+    report_stuck: Callable[[c.ReportStuck], None]
+    report_strategy_failure: Callable[[c.ReportStrategyFailure], None]
 
     check_update: Callable[[SessionConfig, SessionConfig], None]
     """Check the session before and after an update. Raises ProtocolError when this client may not make the update."""

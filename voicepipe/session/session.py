@@ -536,13 +536,13 @@ class Session:
                 self._wake.set(at_ms)
             case c.EndSession():
                 self.end_after_turn(Ending("idle", "The user was silent.", NORMAL))
-            case c.KeepRecord(record) if not self._writer.has_moved:
+            case c.StoreRecord(record) if not self._writer.has_moved:
                 self._store_record(record)
-            case c.NoteStuck():
+            case c.ReportStuck():
                 self._report("telemetry", self._hooks.report_stuck, command)
-            case c.NoteStrategyFailure():
+            case c.ReportStrategyFailure():
                 self._report("telemetry", self._hooks.report_strategy_failure, command)
-            case c.NoteOverrun():
+            case c.ReportOverrun():
                 self._report("telemetry", self._hooks.report_overrun, command)
 
     def _announce(self, what: a.Notification) -> None:

@@ -339,7 +339,7 @@ def _changes_snapshot(command: c.Command) -> bool:
     match command:
         case c.Notify(what):
             return isinstance(what, CHANGES)
-        case c.KeepRecord() | c.StartReply() | c.RunTool():
+        case c.StoreRecord() | c.StartReply() | c.RunTool():
             return True
         case _:
             return False

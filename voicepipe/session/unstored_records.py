@@ -31,7 +31,7 @@ class ClosedRecords:
     def add(self, commands: tuple[c.Command, ...]) -> None:
         """Add the records among the commands."""
         for command in commands:
-            if isinstance(command, c.KeepRecord) and command.record.outcome is not None:
+            if isinstance(command, c.StoreRecord) and command.record.outcome is not None:
                 self._found[command.record.id] = (clock.monotonic_ms(), command.record)
                 self._found.move_to_end(command.record.id)
                 self._drop_stored()

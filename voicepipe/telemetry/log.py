@@ -111,14 +111,14 @@ def log_turn_closed(record: TurnRecord, agent: str) -> None:
 
 
 def log_overrun(session: str, turn: str, *, stage: str, owner: str, over_ms: int) -> None:
-    """Log a stage that took longer than its limit (`NoteOverrun`)."""
+    """Log a stage that took longer than its limit (`ReportOverrun`)."""
     log_event(
         "stage_over_limit", level=logging.WARNING, session=session, turn=turn, stage=stage, owner=owner, over_ms=over_ms
     )
 
 
 def log_stuck(session: str, *, user: str, agent: str, so_far: int) -> None:
-    """Log a turn that only the watchdog could end (`NoteStuck`): always a bug in voicepipe.
+    """Log a turn that only the watchdog could end (`ReportStuck`): always a bug in voicepipe.
 
     `user` and `agent` are the states it was found in, `so_far` the number since the server began.
     """
@@ -126,7 +126,7 @@ def log_stuck(session: str, *, user: str, agent: str, so_far: int) -> None:
 
 
 def log_strategy_failure(session: str, *, strategy: str, why: str, so_far: int) -> None:
-    """Log that an end-of-turn strategy failed (`NoteStrategyFailure`); once a session, which goes on with `silence`.
+    """Log that an end-of-turn strategy failed (`ReportStrategyFailure`); once a session, which goes on with `silence`.
 
     `so_far`: the number of sessions in which it failed, since the server began.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from voicepipe.testing.transitions import illegal_moves
-from voicepipe.turn.commands import Command, KeepRecord, Notify, WakeAt
+from voicepipe.turn.commands import Command, Notify, StoreRecord, WakeAt
 from voicepipe.turn.core import Core
 from voicepipe.turn.endpointing.built_in import BUILT_IN
 from voicepipe.turn.endpointing.strategy import Strategies
@@ -93,7 +93,7 @@ class CoreDriver:
     @property
     def records(self) -> dict[str, TurnRecord]:
         """Return the latest record of each turn."""
-        return {o.record.id: o.record for o in self.commands if isinstance(o, KeepRecord)}
+        return {o.record.id: o.record for o in self.commands if isinstance(o, StoreRecord)}
 
 
 def announced(commands: list[Command]) -> list[Notification]:

@@ -211,14 +211,14 @@ class EndSession:
 
 
 @dataclass(frozen=True, slots=True)
-class KeepRecord:
+class StoreRecord:
     """Store this turn's record; a later one of the same id replaces it."""
 
     record: TurnRecord
 
 
 @dataclass(frozen=True, slots=True)
-class NoteOverrun:
+class ReportOverrun:
     """Log once that a stage took longer than its limit."""
 
     turn_id: str
@@ -228,7 +228,7 @@ class NoteOverrun:
 
 
 @dataclass(frozen=True, slots=True)
-class NoteStuck:
+class ReportStuck:
     """Log that the core ended work that no deadline would have ended."""
 
     user: str
@@ -237,7 +237,7 @@ class NoteStuck:
 
 
 @dataclass(frozen=True, slots=True)
-class NoteStrategyFailure:
+class ReportStrategyFailure:
     """Log that an endpointing strategy failed: `silence` is in its place for the rest of the session."""
 
     strategy: str
@@ -269,10 +269,10 @@ Command = (
     | Notify
     | WakeAt
     | EndSession
-    | KeepRecord
-    | NoteOverrun
-    | NoteStuck
-    | NoteStrategyFailure
+    | StoreRecord
+    | ReportOverrun
+    | ReportStuck
+    | ReportStrategyFailure
 )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from voicepipe.turn import notifications as a
 from voicepipe.turn import record_builder
-from voicepipe.turn.commands import KeepRecord, Notify
+from voicepipe.turn.commands import Notify, StoreRecord
 from voicepipe.turn.context import TurnContext
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.states import Gate
@@ -71,7 +71,7 @@ class LiveUpdates:
         self._context.turns.begun.clear()
         commands = self._context.commands
         # Before the record that ends a turn: the client has seen all of the turn by then.
-        place = next((i for i, command in enumerate(commands) if isinstance(command, KeepRecord)), len(commands))
+        place = next((i for i, command in enumerate(commands) if isinstance(command, StoreRecord)), len(commands))
         commands[place:place] = [Notify(what) for what in self.followed.news(now_ms)]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from voicepipe.turn.commands import KeepRecord, NoteOverrun
+from voicepipe.turn.commands import ReportOverrun, StoreRecord
 from voicepipe.turn.context import TurnContext
 from voicepipe.turn.cost import Usage, sum_of, turn_cost
 from voicepipe.turn.record import attribution
@@ -39,11 +39,11 @@ def keep(context: TurnContext, turn: Turn, now_ms: int) -> None:
     record = record_of(context, turn, now_ms)
     if turn is context.turns.awaits_tools or turn.question.effects_at_ms is not None:
         record = replace(record, outcome=None)  # the user waits for the answer to come, or may go on
-    context.issue(KeepRecord(record))
+    context.issue(StoreRecord(record))
     for span in record.stages:
         if span.verdict == "over" and span.stage not in turn.account.noted:
             turn.account.noted.add(span.stage)
-            context.issue(NoteOverrun(turn.id, span.stage, span.owner, span.duration_ms - span.limit_ms))
+            context.issue(ReportOverrun(turn.id, span.stage, span.owner, span.duration_ms - span.limit_ms))
 
 
 def _is_left_out(context: TurnContext, turn: Turn) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from voicepipe.turn.agent import AgentSide
-from voicepipe.turn.commands import NoteStuck
+from voicepipe.turn.commands import ReportStuck
 from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.reply_queue import Answers
 from voicepipe.turn.states import Agent, User
@@ -44,7 +44,7 @@ class Watchdog:
     def overdue(self, now_ms: int) -> None:
         """End the user's turn, or all replies that are being made: nothing has moved."""
         self.n_stuck += 1
-        self._context.issue(NoteStuck(self._user.state.value, self._agent.state.value))
+        self._context.issue(ReportStuck(self._user.state.value, self._agent.state.value))
         if self._user.state in (User.SPEAKING, User.HOLDING):
             self._user.end(now_ms)
             return

@@ -39,7 +39,7 @@ from voicepipe.telemetry.live_feed import Feed
 from voicepipe.telemetry.log import log_event, log_overrun, log_strategy_failure, log_stuck
 from voicepipe.telemetry.record_writer import RecordWriter
 from voicepipe.telemetry.recording.writer import RecordingWriter
-from voicepipe.turn.commands import NoteOverrun, NoteStrategyFailure, NoteStuck
+from voicepipe.turn.commands import ReportOverrun, ReportStrategyFailure, ReportStuck
 from voicepipe.turn.notifications import ActionTaken, Notification, StageJudged, TurnMarked
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import BudgetActionSettings, CoreSettings, LanguageSettings, SpeculationLimits
@@ -241,16 +241,16 @@ class Sessions:
             if by_client:
                 charge(usd)
 
-        def report_overrun(command: NoteOverrun) -> None:
+        def report_overrun(command: ReportOverrun) -> None:
             log_overrun(
                 grant.session_id, command.turn_id, stage=command.stage, owner=command.owner, over_ms=command.over_ms
             )
 
-        def report_stuck(command: NoteStuck) -> None:
+        def report_stuck(command: ReportStuck) -> None:
             self.n_stuck += 1
             log_stuck(grant.session_id, user=command.user, agent=command.agent, so_far=self.n_stuck)
 
-        def report_strategy_failure(command: NoteStrategyFailure) -> None:
+        def report_strategy_failure(command: ReportStrategyFailure) -> None:
             self.n_strategy_failures[command.strategy] += 1
             so_far = self.n_strategy_failures[command.strategy]
             log_strategy_failure(grant.session_id, strategy=command.strategy, why=command.why, so_far=so_far)

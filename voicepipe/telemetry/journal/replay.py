@@ -9,7 +9,7 @@ from typing import Any
 
 from voicepipe.telemetry.journal.format import JournalFile, Plain
 from voicepipe.telemetry.journal.plain import plain
-from voicepipe.turn.commands import Command, KeepRecord
+from voicepipe.turn.commands import Command, StoreRecord
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.states import Move
 
@@ -66,7 +66,7 @@ def replay(journal: JournalFile) -> Replayed:
 
 def records_of(commands: Sequence[Command]) -> dict[str, TurnRecord]:
     """Return the records that these commands keep, by turn."""
-    return {command.record.id: command.record for command in commands if isinstance(command, KeepRecord)}
+    return {command.record.id: command.record for command in commands if isinstance(command, StoreRecord)}
 
 
 def _first_parting(expected: Sequence[Plain], got: Sequence[Plain]) -> int | None:

@@ -13,7 +13,7 @@ import pytest
 
 from voicepipe.testing.core_driver import CoreDriver
 from voicepipe.turn import events as e
-from voicepipe.turn.commands import NoteStrategyFailure
+from voicepipe.turn.commands import ReportStrategyFailure
 from voicepipe.turn.endpointing.built_in import BUILT_IN
 from voicepipe.turn.endpointing.strategy import MAX_REVERSIBLE_MS, MAX_WAIT_MS, Decision, Evidence, StrategyFactory
 from voicepipe.turn.settings import CoreSettings, TurnSettings
@@ -143,7 +143,7 @@ class EndpointStrategyConformance:
             book.at(2_080 + MAX_WAIT_MS + 10_000)
             assert book.core.user.state in (User.ENDED, User.QUIET)
             assert book.illegal_moves == []
-            assert [command for command in book.commands if isinstance(command, NoteStrategyFailure)] == []
+            assert [command for command in book.commands if isinstance(command, ReportStrategyFailure)] == []
 
 
 def _silences(last_ms: int, max_wait_ms: int) -> Iterator[int]:

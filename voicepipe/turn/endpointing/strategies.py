@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from voicepipe.turn.commands import NoteStrategyFailure
+from voicepipe.turn.commands import ReportStrategyFailure
 from voicepipe.turn.endpointing.completeness import OPEN
 from voicepipe.turn.endpointing.pauses import Pauses
 from voicepipe.turn.endpointing.probability import end_probability, is_known
@@ -306,7 +306,7 @@ class SupervisedStrategy:
         except Exception as bug:
             name = self._context.settings.end_of_turn
             self._failed.add(name)
-            self._context.issue(NoteStrategyFailure(name, _cause(bug)))
+            self._context.issue(ReportStrategyFailure(name, _cause(bug)))
             self._fall_back()
             return None
 
