@@ -13,20 +13,19 @@ from voicepipe.errors import Overload
 from voicepipe.telemetry.live_feed import Feed, Kind
 
 POLL_S: Final = 0.2
-"""How often a node with readers looks for events, and a node without sends those that it has: a person sees no
-difference."""
+"""Interval in which a node reads and sends events: too short for a person to see."""
 
 REQUESTED_S: Final = 10
-"""For so long events are requested after a look for them."""
+"""How long a read requests events of the other nodes."""
 
 CHECK_S: Final = 2.0
 """How often a process checks whether events are requested."""
 
 AT_ONCE: Final = 200
-"""Events that are sent or read in one request."""
+"""Maximum of events that are sent or read in one request."""
 
 MAX_UNSENT: Final = 1_000
-"""Events that wait to be sent; then the oldest is dropped: a live reader wants the newest."""
+"""Maximum of events that wait to be sent. Full: the oldest is dropped, since a live reader needs the newest."""
 
 
 class NodeEvent(msgspec.Struct, frozen=True, array_like=True):

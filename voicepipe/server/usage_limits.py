@@ -43,14 +43,14 @@ class UsageLimits:
             AuthError: 401: no session is left. 403: no turn, or no money, is left.
             QuotaExceeded: a quota of the day is used up.
         """
-        most = self._limits.max_sessions
-        if most is not None and (await self._count("sessions", 0)).total >= most:
+        limit = self._limits.max_sessions
+        if limit is not None and (await self._count("sessions", 0)).total >= limit:
             raise self._used_up()
         self._check(await self._token_reached())
         await self.quotas.check()
 
     async def take_session(self) -> None:
-        """Count a session against those that the secret may start; of several that want the last one, one gets it.
+        """Count a session against those that the secret may start; of several for the last one, one gets it.
 
         Raises:
             AuthError: 401: none is left.
@@ -63,7 +63,7 @@ class UsageLimits:
             raise self._used_up()
 
     async def take_turn(self) -> None:
-        """Take 1 turn before a provider is called: of several requests that want the last turn, one gets it.
+        """Take 1 turn before a provider is called: of several requests for the last turn, one gets it.
 
         Raises:
             AuthError: 403: no turn, or no money, is left.
@@ -71,9 +71,9 @@ class UsageLimits:
         """
         await self.quotas.check()
         self._check(limit_reached(self._limits, Usage(spend_usd=await self._spent_usd())))
-        most = self._limits.turns
-        if most is not None and not (await self._count("turns", 1, most)).counted:
-            self._check(limit_reached(self._limits, Usage(turns=most)))
+        limit = self._limits.turns
+        if limit is not None and not (await self._count("turns", 1, limit)).counted:
+            self._check(limit_reached(self._limits, Usage(turns=limit)))
 
     async def reached(self) -> str | None:
         """Return which limit or quota is reached, as text; None while none is."""

@@ -44,7 +44,7 @@ class RecordedItems:
 
     def create(self, created: RecordingCreated, form: AudioFormat) -> ProtocolError | None:
         """Add the item, or return why not: too many recordings are being transcribed. While the core handles the item,
-        it orders the transcript.
+        it requests the transcript.
         """
         if self._n_running >= MAX_CONCURRENT:
             why = f"item: expected at most {MAX_CONCURRENT} recordings that are not transcribed yet, got one more"

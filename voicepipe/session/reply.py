@@ -48,7 +48,7 @@ LEAD_MS = 20
 
 
 class ReplyOutput(Protocol):
-    """The output of a reply: held until the gate opens, then to the client."""
+    """The output of a reply: buffered until the gate opens, then sent to the client."""
 
     def text(self, delta: str) -> None: ...
     def call(self, item_id: str, arguments: str) -> None: ...
@@ -119,7 +119,7 @@ class Reply:
 
     def shorten(self) -> None:
         """Make the synthesizer begin with the text that is available, up to a whole word."""
-        self._hand_over(self._clauses.hurry(), self._speech)
+        self._send_clauses(self._clauses.hurry(), self._speech)
 
     async def run(self) -> None:
         """Run the LLM and the TTS for one turn; return when both are done, or one has failed.
@@ -131,13 +131,13 @@ class Reply:
             if self._audible:
                 await self._generate_and_synthesize()
             else:
-                await self._think(None)
+                await self._generate(None)
                 self._post(e.SynthesisFinished(self._turn, self._revision))
         except* StageError as failures:
             first = _first(failures)
             self._post(e.StageFailed(self._turn, self._revision, _stage(first), first.provider, first.why))
         finally:
-            self._speech = self._broke = None  # they hold this reply
+            self._speech = self._broke = None  # they refer to this reply
 
     async def _generate_and_synthesize(self) -> None:
         async with (
@@ -145,20 +145,20 @@ class Reply:
             open_normalized(self._synthesizer, self._voice) as speech,
             FreeingTaskGroup() as group,
         ):
-            group.create_task(self._generate_speech(speech), name=f"think-{self._turn}")
-            group.create_task(self._speak(speech), name=f"speak-{self._turn}")
+            group.create_task(self._generate_speech(speech), name=f"llm-{self._turn}")
+            group.create_task(self._speak(speech), name=f"tts-{self._turn}")
         if self._broke is not None:
             raise self._broke
 
     async def _generate_speech(self, speech: NormalizedSpeech) -> None:
         """Run the LLM; if it breaks in its answer, synthesize the text so far before the turn fails."""
         try:
-            await self._think(speech)
+            await self._generate(speech)
         except StageError as failure:
             if not self._n_clauses:
                 raise
             self._broke = failure
-            self._hand_over(self._clauses.flush(), speech)
+            self._send_clauses(self._clauses.flush(), speech)
             speech.finish()
 
     # --- the LLM ------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ class Reply:
     def _unplayed_ms(self) -> int:
         return self._queued_ms(self._turn, self._revision)
 
-    async def _think(self, speech: NormalizedSpeech | None) -> None:
+    async def _generate(self, speech: NormalizedSpeech | None) -> None:
         """Send the request to the LLM, and pass its text on clause by clause."""
         self._speech = speech
         await self._complete_request()
@@ -205,7 +205,7 @@ class Reply:
                     reason = "length"
                     break
         self._say(self._blank.pop(None, ""), speech)
-        self._hand_over(self._clauses.flush(), speech)
+        self._send_clauses(self._clauses.flush(), speech)
         if speech is not None:
             speech.finish()
         if reason is not None:
@@ -225,7 +225,7 @@ class Reply:
             return
         self._post(e.ModelTextReceived(self._turn, self._revision, text))
         # The clause goes to the TTS before its text goes to the wire: the user waits for audio.
-        self._hand_over(self._clauses.push(text), speech)
+        self._send_clauses(self._clauses.push(text), speech)
         self._output.text(text)
 
     def _take_call(self, delta: CallDelta) -> None:
@@ -262,7 +262,7 @@ class Reply:
         counts = (usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cache_write_tokens)
         self._post(e.TokensCounted(self._turn, self._revision, *counts))
 
-    def _hand_over(self, clauses: list[str], speech: NormalizedSpeech | None) -> None:
+    def _send_clauses(self, clauses: list[str], speech: NormalizedSpeech | None) -> None:
         if speech is None:
             return
         for clause in clauses:

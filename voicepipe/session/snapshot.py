@@ -21,7 +21,7 @@ from voicepipe.turn.record.values import Cause, TurnRecord
 from voicepipe.turn.turn import Turn
 
 MAX_BYTES: Final = 1_000_000
-"""Limit of a session's snapshot. A session with more can't be resumed at another node."""
+"""Maximum size of a session's snapshot. A session with a larger one can't be resumed at another node."""
 
 LEFT: Final = "its process ended, and its client did not come back"
 """The reason of a turn that no process has gone on with."""

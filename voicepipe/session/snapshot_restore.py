@@ -22,7 +22,7 @@ from voicepipe.turn.conversation import (
 from voicepipe.turn.settings import ReplySettings
 
 IDS_LEFT_OUT: Final = 1_000
-"""Numbers of IDs that are skipped: the process that died may have given some after its latest write."""
+"""Number of ids that are skipped: the process that died may have used some after its latest write."""
 
 UNKNOWN_MS_PER_CHAR: Final = 66
 """Estimated audio of a clause whose audio had not all come: about 15 characters a second."""
@@ -42,7 +42,7 @@ NO_RESULT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """The last output that a client has received, as it says itself. It may be more than the store knows."""
+    """The last output that a client has received, as the client reports it. The store may have less."""
 
     item_id: str
     ms: int | None = None

@@ -170,7 +170,7 @@ class SpeechReply(Reply):
         """Say what was written and not said, and then what the LLM adds, unless all was written."""
         unsaid = [*self._unsaid(), *self._pending, *self._clauses.flush()]
         self._pending.clear()
-        self._hand_over(unsaid, speech)
+        self._send_clauses(unsaid, speech)
         if not self._all_words:
             await super()._pass_on(speech)
             return
@@ -191,11 +191,11 @@ class SpeechReply(Reply):
         self._text += text if self._by_model else ""
         super()._take_text(text, speech)
 
-    def _hand_over(self, clauses: list[str], speech: NormalizedSpeech | None) -> None:
+    def _send_clauses(self, clauses: list[str], speech: NormalizedSpeech | None) -> None:
         if self._by_model:
             self._pending.extend(clauses)
         else:
-            super()._hand_over(clauses, speech)
+            super()._send_clauses(clauses, speech)
 
 
 def passages_as_system_message(before: ModelRequest, after: ModelRequest) -> ModelRequest:
