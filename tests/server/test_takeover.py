@@ -152,13 +152,21 @@ async def test_a_store_that_fails_once_loses_no_session(serve: Serve) -> None:
         assert await goes_on(server)
 
 
-async def test_a_resume_needs_one_answer_of_the_store(serve: Serve) -> None:
-    """The snapshot is taken with the client's first event, not behind a look-up: a slow store is waited for once."""
-    snapshots = Snapshots(FIRST_VERSION)
-    snapshots.finds.clear()
+class HungSnapshots(Snapshots):
+    """A store that hangs: no request is answered in its time, and each is carried out later."""
+
+    async def has_snapshot(self, session_id: str) -> bool:
+        """Give up waiting."""
+        raise StoreUnavailable
+
+
+@pytest.mark.parametrize("named", ["sess_x", "1"])
+async def test_a_store_that_hangs_is_sent_nothing_that_it_would_do_later(serve: Serve, named: str) -> None:
+    """It would take the session from the node to which its client has turned since."""
+    snapshots = HungSnapshots(FIRST_VERSION)
     async with serve(session_snapshots=snapshots) as server:
-        assert await goes_on(server)
-        snapshots.finds.set()
+        assert await close_code(await requested(server, named=named)) == 1_013
+        assert not snapshots.n_taken
 
 
 async def test_a_connection_without_an_event_waits_for_one_if_its_session_is_known(serve: Serve) -> None:

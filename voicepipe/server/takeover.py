@@ -124,6 +124,10 @@ class StoredSessions:
                 raise Overload("The process of this session does not answer.")
             if await self.others.resume(resume_request, socket):
                 return True
+        # A store that hangs carries out later what it was sent. An acquisition without a waiting client would take the
+        # session from the process that has gone on with it meanwhile. So a request that changes nothing goes first.
+        if not await self.snapshots.has_snapshot(resume_request.session_id):
+            return False
         owner, digest = self.context.live_sessions.slots.owner, digest_of(resume_request.secret)
         secret = new_secret()
         its = {"digest": digest, "owner": owner, "next_digest": digest_of(secret)}
