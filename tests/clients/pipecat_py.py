@@ -101,7 +101,9 @@ async def main(turn: Turn, given: argparse.Namespace) -> None:
 
 def service_for(given: argparse.Namespace) -> OpenAIRealtimeLLMService:
     """Return the service as an application makes it, with the address of the server."""
-    user_audio = AudioInput(transcription=InputAudioTranscription(), turn_detection=TurnDetection())
+    # A busy machine sends frames up to half a second late, and missing frames are a silence.
+    detection = TurnDetection(silence_duration_ms=1_000)
+    user_audio = AudioInput(transcription=InputAudioTranscription(), turn_detection=detection)
     properties = SessionProperties(audio=AudioConfiguration(input=user_audio))
     settings = OpenAIRealtimeLLMService.Settings(
         model=given.model, system_instruction="Be brief.", session_properties=properties

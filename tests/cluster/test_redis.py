@@ -96,7 +96,7 @@ async def test_a_watch_sees_what_is_revoked_after_the_server_has_lost_its_data(r
 
 async def test_more_revocations_than_one_read_are_all_seen(redis: RedisServer) -> None:
     """A process that starts late reads them in several requests."""
-    async with open_redis(redis.url, "many") as cluster:
+    async with open_redis(redis.url, "many", answer_ms=int(WAIT_S * 1_000)) as cluster:
         every = [f"t{number}" for number in range(1_100)]
         for first in range(0, len(every), 50):
             some = (RevokedToken.at(NOW_S, "shop", t) for t in every[first : first + 50])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import stat
 import threading
@@ -25,6 +26,7 @@ from voicepipe.cluster.resilient import Resilient, ResilientOptions, open_resili
 from voicepipe.cluster.revocation import Revocation, RevokedToken
 from voicepipe.cluster.revocation_set import RevocationSet
 from voicepipe.cluster.sqlite import FILE_NAME, open_sqlite
+from voicepipe.cluster.store_calls import StoreCalls
 from voicepipe.errors import ConfigError, StoreUnavailable
 from voicepipe.storage import StorageHealth
 from voicepipe.testing import store_faults
@@ -305,3 +307,20 @@ def test_wrong_options_are_refused() -> None:
     """No time at all is a mistake."""
     with pytest.raises(ConfigError, match="above 0 ms"):
         ResilientOptions(answer_ms=0)
+
+
+async def test_a_request_that_is_cancelled_before_it_runs_is_closed() -> None:
+    """Else the interpreter warns of it, some time later and somewhere else."""
+
+    async def never() -> None:
+        raise AssertionError
+
+    async with asyncio.TaskGroup() as group:
+        calls, request = StoreCalls(group, StorageHealth(unix_ms), 50), never()
+        sending = group.create_task(calls.finish(request), name="sending")
+        await asyncio.sleep(0)
+        (call,) = calls._finishing
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+    assert inspect.getcoroutinestate(request) == inspect.CORO_CLOSED

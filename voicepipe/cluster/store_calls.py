@@ -254,6 +254,7 @@ class StoreCalls:
         call = self._group.create_task(_outcome(request), name="store-call")
         running.add(call)
         call.add_done_callback(running.discard)
+        call.add_done_callback(lambda _: request.close())  # one that was cancelled before its first step never ran
         return call
 
 
