@@ -55,9 +55,6 @@ LOCKS = ROOT / "deploy" / "locks"
 LINT = (("ruff", "check", "."), ("ruff", "format", "--check", "."))
 TYPES = (("mypy",),)
 
-CHECKS = (*LINT, *TYPES)
-"""The checks that `test` runs before pytest, whose closing line comes last."""
-
 
 def side_by_side(most: int, per_core: int = 2) -> tuple[str, ...]:
     """Return pytest's options to run in so many processes for each core, up to `most`.
@@ -297,18 +294,27 @@ class Environment:
 def test(environment: Environment, arguments: list[str], missing: list[str]) -> int:
     """Run every check, even after a failure, and pytest last; return 0 if all of them passed.
 
+    mypy runs beside pytest, which leaves it most of a core: the tests wait for two thirds of their time.
+
     Args:
         missing: what cannot be checked here and why: printed before and after, and never a success.
     """
     failed = [f"not checked: {each}" for each in missing]
     for line in failed:
         say(f"voicepipe: {line}")
-    for check in CHECKS:
+    for check in LINT:
         say(f"voicepipe: {' '.join(check)}")
-        if run(environment, check[0], *check[1:]):
+        if run(environment, *check):
             failed.append(f"{' '.join(check)} FAILED")
             say(f"voicepipe: {failed[-1]}")
-    outcome = run(environment, "python", "-m", "pytest", *SIDE_BY_SIDE, *arguments)
+    say(f"voicepipe: {' '.join(TYPES[0])}, and beside it pytest")
+    types = start(environment, *TYPES[0])
+    try:
+        outcome = run(environment, "python", "-m", "pytest", *SIDE_BY_SIDE, *arguments)
+    finally:
+        types_failed = types.wait()
+    if types_failed:
+        failed.append(f"{' '.join(TYPES[0])} FAILED")
     for line in failed:
         say(f"voicepipe: {line}")
     return outcome or int(bool(failed))
@@ -329,14 +335,19 @@ def search(environment: Environment, arguments: list[str], minutes: float) -> in
 
 
 def run(environment: Environment, program: str, *arguments: str) -> int:
-    """Run a program of the environment in the clone; return its exit status.
+    """Run a program of the environment in the clone; return its exit status."""
+    return start(environment, program, *arguments).wait()
+
+
+def start(environment: Environment, program: str, *arguments: str) -> subprocess.Popen[bytes]:
+    """Start a program of the environment in the clone.
 
     Compiled modules are stored, also where the caller's environment says otherwise: the tests start some hundred
     processes, and without them each compiles all modules that it imports.
     """
     command = [str(environment.program(program)), *arguments]
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return subprocess.run(command, cwd=ROOT, env=variables, check=False).returncode
+    return subprocess.Popen(command, cwd=ROOT, env=variables)
 
 
 def prepare(command: str) -> tuple[str | None, list[str]]:
