@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import Any
 
 import aiohttp
@@ -12,6 +13,7 @@ import pytest
 from aiohttp import WSMsgType
 
 from voicepipe.ports.transcriber import Samples
+from voicepipe.server.sessions import resume
 from voicepipe.server.sessions.waiting_connections import MAX_PER_ADDRESS
 from voicepipe.testing.reconnecting_user import ReconnectingUser, reconnecting_user
 from voicepipe.testing.user import BINARY, WIRE_HZ, Event
@@ -237,6 +239,22 @@ async def test_silent_clients_do_not_block_resumption(server: Any, place: str) -
             assert (await client.receive(timeout=WAIT_S)).type in (WSMsgType.CLOSE, WSMsgType.CLOSED, WSMsgType.ERROR)
         for client in silent_clients:
             await client.close()
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+async def test_a_first_event_that_came_while_the_loop_was_stalled_is_in_time(
+    server: Any, monkeypatch: pytest.MonkeyPatch, is_named: bool
+) -> None:
+    """The server's timers are due before it reads what has come."""
+    monkeypatch.setattr(resume, "FIRST_EVENT_S", 0.2)
+    async with reconnecting_user(server.base_url, SESSION) as user:
+        place = user.session_id if is_named else "1"
+        line = await user._http.ws_connect(f"{server.base_url}/v1/realtime?resume={place}")
+        request = {"session_id": user.session_id, "secret": user.secret, "last_event_id": user.last_event_id}
+        await line.send_str(json.dumps({"type": "voicepipe.resume", **request}))
+        time.sleep(0.4)  # noqa: ASYNC251 - the server's event loop is this one
+        assert json.loads(await line.receive_str(timeout=WAIT_S))["type"] == "voicepipe.resumed"
+        await line.close()
 
 
 async def test_named_sessions_have_their_own_capacity(server: Any) -> None:

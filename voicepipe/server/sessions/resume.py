@@ -29,6 +29,10 @@ from voicepipe.telemetry.log import log_event
 FIRST_EVENT_S: Final = 5.0
 """Time limit for a reconnecting client's first event."""
 
+LAST_READ_S: Final = 0.5
+"""How much longer the first event is awaited: an event loop that was stalled runs its timers before it has read what
+has come meanwhile."""
+
 SESSION_PREFIX: Final = "sess_"
 """Prefix of all session IDs (`voicepipe.auth.tokens.session_prefix`)."""
 
@@ -148,13 +152,24 @@ async def _found(session_id: str, sessions: LiveSessions, others: OtherSessions 
 
 async def _first_event(socket: AiohttpSocket, resumptions: Resumptions, group: Group) -> Resume | None:
     """Wait for the first event; None: it does not come, or another connection took the place."""
-    try:
+    async with asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(socket.receive(), name="first-event")
         with resumptions.waiting.waiting(group, socket.abort):
-            async with asyncio.timeout(FIRST_EVENT_S):
-                first = await socket.receive()
-    except TimeoutError:
-        return None
-    return None if first is None else read_resume(first)
+            await _wait_for_first_event(first)
+        first.cancel()
+    return _resume_request(first)
+
+
+async def _wait_for_first_event(first: asyncio.Task[str | bytes | None]) -> None:
+    """Wait until the event has come, or its time is over."""
+    await asyncio.wait({first}, timeout=FIRST_EVENT_S)
+    await asyncio.wait({first}, timeout=LAST_READ_S)
+
+
+def _resume_request(first: asyncio.Task[str | bytes | None]) -> Resume | None:
+    """Return the request in the first event; None: it did not come, or is another one."""
+    raw = None if first.cancelled() else first.result()
+    return None if raw is None else read_resume(raw)
 
 
 async def _first_event_or_look_up(
@@ -171,11 +186,10 @@ async def _first_event_or_look_up(
             found = looking.result()
             if found == "held":
                 with resumptions.waiting.waiting(of_session(named), socket.abort):
-                    await asyncio.wait({first}, timeout=FIRST_EVENT_S)
-        raw = first.result() if first.done() else None
+                    await _wait_for_first_event(first)
         first.cancel()
         looking.cancel()
-    return (None if raw is None else read_resume(raw)), found
+    return _resume_request(first), found
 
 
 def _refusal(code: str, why: str) -> bytes:
