@@ -400,9 +400,9 @@ async def test_cached_audio_says_nothing_about_its_provider(inner: FakeSynthesiz
             synthesizer = RoutedSynthesizer((SynthesizerCandidate(candidate, stored, True),), order)
         stats.breaker(candidate).failed(refused, clock.monotonic_ms() - 20_000)
         await speak(synthesizer, voice, "Of course!")
-        assert stats.breaker(candidate).is_troubled
+        assert stats.breaker(candidate).is_tripped
         assert stats.latency.known(inner.name) is None
         await speak(synthesizer, voice, "Of course!", f"New, {pooled}.")
-        assert not stats.breaker(candidate).is_troubled
+        assert not stats.breaker(candidate).is_tripped
         await speak(synthesizer, voice, f"Quite new, {pooled}.")
         assert (stats.latency.known(inner.name) is not None) is pooled

@@ -208,7 +208,7 @@ async def test_a_slower_first_choice_comes_back_by_one_probe(pool: Any) -> None:
     await soon((await pooled.vendors[0].llm.nth(0)).ended)
 
     async def closed() -> bool | None:
-        return None if breaker.is_troubled else True
+        return None if breaker.is_tripped else True
 
     await eventually(closed)
     came = await pooled.request(HI)

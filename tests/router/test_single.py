@@ -111,7 +111,7 @@ async def test_what_another_stage_did_is_not_held_against_a_voice() -> None:
         async with lone.open(Voice(model="any")):
             raise StageBroken("llm", provider="m/m", why="cut", retryable=True)
     assert (of(stats, "tts").state, of(stats, "tts").in_flight) == ("closed", 0)
-    assert stats.breaker_of("v/voice").is_troubled is False
+    assert stats.breaker_of("v/voice").is_tripped is False
 
 
 def test_speed_is_that_of_the_latest_answers_by_their_tokens() -> None:

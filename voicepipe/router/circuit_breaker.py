@@ -41,8 +41,8 @@ class CircuitBreaker:
     _open_until_ms: float = -1.0
     _opened_ms: float = 0.0
     _is_hinted: bool = False
-    is_troubled: bool = False
-    """Whether it is open, or was and the model has not answered since."""
+    is_tripped: bool = False
+    """Whether it has opened, and the model has not answered since."""
 
     n_answers: int = 0
     """Number of answers."""
@@ -61,7 +61,7 @@ class CircuitBreaker:
         the model answers again."""
         if now_ms < self._open_until_ms:
             return "open"
-        return "half_open" if self.is_troubled else "closed"
+        return "half_open" if self.is_tripped else "closed"
 
     def retry_in_ms(self, now_ms: float) -> float:
         """Return how long it stays open; 0 when it is not open."""
@@ -70,7 +70,7 @@ class CircuitBreaker:
     def succeeded(self) -> None:
         """Record an answer."""
         self.n_answers += 1
-        self.is_troubled, self._is_hinted, self.alert = False, False, ""
+        self.is_tripped, self._is_hinted, self.alert = False, False, ""
 
     def opening(self, now_ms: float) -> tuple[float, float] | None:
         """Return how long ago it opened by failures here, and for how long it stays open, in ms; None: it is not open,
@@ -85,14 +85,14 @@ class CircuitBreaker:
         if self.state(now_ms) != "closed":
             return False
         self._open_until_ms = now_ms + min(for_ms, OPEN_MS)
-        self.is_troubled = self._is_hinted = True
+        self.is_tripped = self._is_hinted = True
         return True
 
     def failed(self, error: StageError, now_ms: float) -> None:
         """Record a refusal, a stall or a break. A request that is itself wrong does not count: such a refusal of a
         probe shows that the provider answers."""
         if isinstance(error, StageRefused) and not (error.retryable or error.status in (429, *OPERATOR_STATUSES)):
-            self.is_troubled = self.is_troubled and now_ms < self._open_until_ms
+            self.is_tripped = self.is_tripped and now_ms < self._open_until_ms
             return None
         kind = kind_of(error)
         self.errors[kind] = self.errors.get(kind, 0) + 1
@@ -111,7 +111,7 @@ class CircuitBreaker:
     def _open(self, for_ms: float, now_ms: float) -> None:
         self._open_until_ms = max(self._open_until_ms, now_ms + for_ms)
         self._failures, self._at_ms = AFTER_PROBE, now_ms
-        self._opened_ms, self.is_troubled, self._is_hinted = now_ms, True, False
+        self._opened_ms, self.is_tripped, self._is_hinted = now_ms, True, False
         self.n_opened += 1
 
 

@@ -148,7 +148,7 @@ class Pool:
         healthy: Candidates = self.candidates
         probe: Candidate | None = None
         for each in self._breakers:
-            if each.is_troubled:
+            if each.is_tripped:
                 healthy, probe = self._healthy(now_ms)
                 break
         ordered = self._policy(healthy, query, self) or healthy
@@ -200,7 +200,7 @@ class Pool:
     def _due_again(self, choices: Iterable[int]) -> int | None:
         """Return a model that was not asked for so many turns that what is known of it is old."""
         due = (i for i in choices if self._n_turns - self._requested_turn[i] > RETRY_TURNS)
-        return next((i for i in due if not self._breakers[i].is_troubled), None)
+        return next((i for i in due if not self._breakers[i].is_tripped), None)
 
     def _mask(self, specs: frozenset[str]) -> int:
         mask = 0
