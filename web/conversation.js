@@ -26,7 +26,7 @@ import { ToolCalls } from "./tools.js";
  * @property {(entry: Entry) => void} onEntry an entry is new or has changed
  * @property {(turn: string, entry: Entry) => void} onTurn a turn has been answered; `entry` holds the answer
  * @property {(scene: Scene) => void} onScene
- * @property {(why: string) => void} onTrouble the server's message about a request that failed
+ * @property {(why: string) => void} onProblem the server's message about a request that failed
  */
 
 /** The extensions that a `Conversation` and the page use; see "Extensions" in the documentation. */
@@ -95,7 +95,7 @@ export class Conversation {
     });
     line.on("state", () => this.look());
     this.tools.on("busy", () => this.look());
-    line.on("error", ({ error }) => HARMLESS.includes(error.code ?? "") || this.listeners.onTrouble(error.message));
+    line.on("error", ({ error }) => HARMLESS.includes(error.code ?? "") || this.listeners.onProblem(error.message));
     this.listenToUser();
     this.listenToAgent();
   }

@@ -33,7 +33,7 @@ const show = {
   views: part("views", HTMLElement),
   vitals: part("vitals", HTMLElement),
   status: part("status", HTMLElement),
-  trouble: part("trouble", HTMLElement),
+  error: part("error", HTMLElement),
   view: part("view", HTMLElement),
   main: part("main", HTMLElement),
   signOut: part("sign-out", HTMLButtonElement),
@@ -126,7 +126,7 @@ class Dashboard {
     show.bar.hidden = show.views.hidden = show.vitals.hidden = show.signOut.hidden = true;
     show.view.replaceChildren();
     show.storage.replaceChildren();
-    show.trouble.hidden = true;
+    show.error.hidden = true;
     show.refusal.textContent = words;
     show.signIn.hidden = false;
     show.key.focus();
@@ -224,10 +224,10 @@ class Dashboard {
     const answers = await Promise.all(paths.map((path) => this.operator.fetch(path, signal)));
     if (signal.aborted) return null;
     const refused = answers.find((answer) => !answer.ok);
-    show.trouble.hidden = !refused;
+    show.error.hidden = !refused;
     if (refused && !refused.ok) {
       if (refused.status === 401) this.signedOut(refused.words);
-      else show.trouble.textContent = refused.words;
+      else show.error.textContent = refused.words;
       this.again(ANYWAY_MS);
       return null;
     }
@@ -242,10 +242,10 @@ class Dashboard {
    */
   async download(path, name) {
     const answer = await this.operator.fetchFile(path);
-    show.trouble.hidden = answer.ok;
+    show.error.hidden = answer.ok;
     if (!answer.ok) {
       if (answer.status === 401) this.signedOut(answer.words);
-      else show.trouble.textContent = answer.words;
+      else show.error.textContent = answer.words;
       return;
     }
     const href = URL.createObjectURL(answer.data);

@@ -5,9 +5,9 @@
  */
 
 /** @typedef {{samples: Int16Array, peak: number, rms: number}} Frame 20 ms at 24 kHz, mono; parts of full scale */
-/** @typedef {"refused" | "absent" | "busy" | "insecure" | "broken"} MicrophoneTrouble */
+/** @typedef {"refused" | "absent" | "busy" | "insecure" | "broken"} MicrophoneError */
 /** @typedef {{deviceId?: string, worklets?: URL, onFrame: (frame: Frame) => void, onEnd: () => void}} MicrophoneOptions */
-/** @typedef {{ok: true, microphone: Microphone} | {ok: false, trouble: MicrophoneTrouble}} Opened */
+/** @typedef {{ok: true, microphone: Microphone} | {ok: false, error: MicrophoneError}} Opened */
 
 /** How long a microphone may be silent from its first sample on, before the page warns. */
 export const SILENT_FRAMES = 200;
@@ -15,7 +15,7 @@ export const SILENT_FRAMES = 200;
 /** Below this a frame is silent: two steps of 16 bits. The quietest room is louder. */
 const NOTHING = 2 / 32768;
 
-/** @type {Record<string, MicrophoneTrouble>} */
+/** @type {Record<string, MicrophoneError>} */
 const ERRORS = {
   NotAllowedError: "refused",
   SecurityError: "refused",
@@ -35,12 +35,12 @@ export class Microphone {
    * @returns {Promise<Opened>}
    */
   static async open(options) {
-    if (!navigator.mediaDevices) return { ok: false, trouble: "insecure" };
+    if (!navigator.mediaDevices) return { ok: false, error: "insecure" };
     try {
       const stream = await navigator.mediaDevices.getUserMedia({ audio: constraints(options.deviceId) });
       return { ok: true, microphone: await started(stream, options) };
     } catch (error) {
-      return { ok: false, trouble: ERRORS[error instanceof Error ? error.name : ""] ?? "broken" };
+      return { ok: false, error: ERRORS[error instanceof Error ? error.name : ""] ?? "broken" };
     }
   }
 

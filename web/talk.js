@@ -38,8 +38,8 @@ const METER_FRAMES = 25;
 
 const show = {
   status: part("status", HTMLElement),
-  trouble: part("trouble", HTMLElement),
-  troubleWords: part("trouble-words", HTMLElement),
+  problems: part("problems", HTMLElement),
+  problemsText: part("problems-text", HTMLElement),
   welcome: part("welcome", HTMLElement),
   live: part("live", HTMLElement),
   scene: part("scene", HTMLElement),
@@ -260,8 +260,8 @@ class TalkPage {
       line.textContent = words;
       return line;
     });
-    show.troubleWords.replaceChildren(...lines);
-    show.trouble.hidden = lines.length === 0;
+    show.problemsText.replaceChildren(...lines);
+    show.problems.hidden = lines.length === 0;
     press.retryMicrophone.hidden = !this.running || !this.problems.has("microphone");
   }
 

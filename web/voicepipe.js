@@ -28,7 +28,7 @@ export { devices };
 /** @typedef {import("./conversation.js").Entry} Entry */
 /** @typedef {import("./tools.js").Tool} Tool */
 /** @typedef {"idle" | "requesting" | "connecting" | Scene | "reconnecting" | "ended" | "failed"} CallState */
-/** @typedef {"closed" | "requesting" | "open" | "silent" | "gone" | import("./microphone.js").MicrophoneTrouble} MicrophoneState */
+/** @typedef {"closed" | "requesting" | "open" | "silent" | "gone" | import("./microphone.js").MicrophoneError} MicrophoneState */
 /**
  * @typedef {object} CallChange what a user may want to know of a call; it comes whenever one of these has changed
  * @property {CallState} state
@@ -139,7 +139,7 @@ export class VoicepipeCall extends Listeners {
       onEntry: (entry) => this.emit("entry", entry),
       onTurn: (turn, entry) => this.emit("turn", { turn, entry }),
       onScene: () => this.changed(),
-      onTrouble: (message) => this.emit("problem", { message }),
+      onProblem: (message) => this.emit("problem", { message }),
     };
     this.line = line;
     this.conversation = new Conversation(line, speaker, on, this.tools);
@@ -292,7 +292,7 @@ export class VoicepipeCall extends Listeners {
       this.microphone = opened.microphone;
       opened.microphone.mute(this.muted);
     }
-    this.set({ microphoneState: opened.ok ? "open" : opened.trouble });
+    this.set({ microphoneState: opened.ok ? "open" : opened.error });
     return opened.ok;
   }
 

@@ -28,5 +28,5 @@ async def test_a_short_soak_finds_nothing_wrong() -> None:
     for deed in ("'calls'", "'completed'"):
         assert deed in counted, counted
     # An utterance in the agent's last words may count as a backchannel, and get no answer of its own.
-    for trouble in ("broke:", "turns failed"):
-        assert trouble not in counted, counted
+    for failure in ("broke:", "turns failed"):
+        assert failure not in counted, counted

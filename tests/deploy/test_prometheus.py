@@ -42,7 +42,7 @@ def test_the_scrape_job_is_one(root: Path) -> None:
 
 @pytest.mark.slow
 def test_each_alert_fires_when_it_should_and_only_then(root: Path) -> None:
-    """By series that stand for a day of trouble, and one of none."""
+    """By series that stand for a day with failures, and one without."""
     promtool("test", "rules", str(root / "tests" / "deploy" / "alerts_test.yml"))
 
 

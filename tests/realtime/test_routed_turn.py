@@ -64,7 +64,7 @@ async def answered(server: Any, speech: Samples) -> tuple[User, Record]:
 async def test_the_user_is_answered_though_the_first_model_is_down(
     app_with: Callable[..., Any], speech: Samples, fault: Fault
 ) -> None:
-    """By the second one, without a word of trouble; the record says who answered and what was tried."""
+    """By the second one, without an error event; the record says who answered and what was tried."""
     _, record = await answered(await app_with(fault), speech)
     assert record["agent_text"] == "It is noon."
     assert record["providers"]["llm"] == "fake/second"

@@ -200,13 +200,13 @@ class TalkPage(Page):
 
     async def error_text(self, word: str) -> str:
         """The words of what is wrong, once `word` is among them."""
-        visible = "document.querySelector('#trouble')"
+        visible = "document.querySelector('#problems')"
         try:
             found = await self.until(
                 f"!{visible}.hidden && {visible}.innerText.includes({json.dumps(word)}) && {visible}.innerText"
             )
         except TimeoutError:
-            said = (await self.text("#trouble"), await self.text("#status"), self.complaints)
+            said = (await self.text("#problems"), await self.text("#status"), self.complaints)
             raise AssertionError(f"expected {word!r} in the page's words, got {said}") from None
         return str(found)
 

@@ -38,7 +38,7 @@ async def serious(page: Any, axe: str) -> Any:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_nothing_serious_is_found(talking: Any, axe: str, scheme: Literal["light", "dark"]) -> None:
-    """Before, during and after a conversation, with trouble, and in the settings: by axe-core, in both schemes."""
+    """Before, during and after a conversation, with a problem, and in the settings: by axe-core, in both schemes."""
     slow = {"budget.total_ms": 100}
     async with talking(has_microphone=False, settings=slow) as talk, talk.page(scheme=scheme) as page:
         assert await serious(page, axe) == []
@@ -103,14 +103,14 @@ async def walk(page: Any) -> list[str]:
 
 
 async def test_screen_reader_text(talking: Any) -> None:
-    """States and troubles are live; words are not, since the agent says them aloud; bars have words of their own."""
+    """The state and the problems are live regions; the transcript is not, since the agent speaks. Bars have a text."""
     async with talking(has_microphone=False) as talk, talk.page() as page:
         await page.start()
         await page.write("Hello?")
         turn_id = await page.until(MEASURED)
         record = await talk.record(turn_id)
         roles = await page.evaluate(
-            "['#status', '#trouble'].map((id) => document.querySelector(id).getAttribute('role'))"
+            "['#status', '#problems'].map((id) => document.querySelector(id).getAttribute('role'))"
         )
         live = await page.evaluate("document.querySelectorAll('main [aria-live], main [role=log]').length")
         label = await page.evaluate("document.querySelector('.track.whole').getAttribute('aria-label')")

@@ -119,7 +119,7 @@ async def test_break_in_mid_answer_is_inaudible(talking: Any) -> None:
         require_without_gap(talk.answer, await page.played_back())
         assert await page.text(".entry.agent .words") == ANSWER
         assert len(await page.sent("voicepipe.resume")) == 1
-        assert await page.evaluate("document.querySelector('#trouble [data-topic=line]')") is None
+        assert await page.evaluate("document.querySelector('#problems [data-topic=line]')") is None
         between.cut("down", after_bytes=60_000)
         await page.write("Once more?")  # it is a line like the first, and breaks and mends like it
         await between.was_cut()

@@ -410,7 +410,7 @@ async def test_devices_are_changed_during_a_call(embedding: Embedding) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_nothing_serious_is_found(embedding: Embedding, axe: str, scheme: Literal["light", "dark"]) -> None:
-    """Before, during and after a call, and with trouble: by axe-core, in both schemes, on a phone."""
+    """Before, during and after a call, and with a problem: by axe-core, in both schemes, on a phone."""
     shape = {"scheme": scheme, "width": 360, "height": 740}
     async with embedding(has_microphone=False, displayed=shape) as (_, page):
         await page.evaluate(axe + "; 0")

@@ -57,7 +57,7 @@ async def test_a_silent_microphone(talking: Any) -> None:
     async with talking(says=(7_000, "jfk")) as talk, talk.page() as page:
         await page.start()
         assert "choose another one in the settings" in await page.error_text("The microphone is silent")
-        await page.until("document.querySelector('#trouble').hidden")
+        await page.until("document.querySelector('#problems').hidden")
 
 
 async def test_an_expired_secret_in_the_address(talking: Any) -> None:
@@ -113,7 +113,7 @@ async def test_a_full_server(talking: Any) -> None:
         await first.until("document.querySelector('#status').dataset.state === 'closed'")
         await second.click("#retry")
         await second.until(CONNECTED)
-        await second.until("document.querySelector('#trouble [data-topic=line]') === null")
+        await second.until("document.querySelector('#problems [data-topic=line]') === null")
 
 
 async def test_a_server_that_comes_back(talking: Any, tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ async def test_a_server_that_comes_back(talking: Any, tmp_path: Path) -> None:
             # Not by the mouse: the page tries again by itself, and then there is no button to click.
             await page.evaluate("document.querySelector('#retry').click()")
             await page.until(CONNECTED)
-            await page.until("document.querySelector('#trouble [data-topic=line]') === null")
+            await page.until("document.querySelector('#problems [data-topic=line]') === null")
             await page.write("What is my name?")
             await page.until("document.querySelectorAll('.agent .latency[data-outcome=completed]').length === 2")
     said = [

@@ -173,7 +173,7 @@ async def test_a_touch_of_the_button_says_how_it_is_used(talking: Any) -> None:
         await page.until("window.sent.filter((event) => event.type === 'frame').length > 50")
         await page.mouse("mouseReleased", "#hold")
         await page.until(MEASURED.format(outcome="completed"))
-        assert await page.evaluate("document.querySelector('#trouble').hidden")
+        assert await page.evaluate("document.querySelector('#problems').hidden")
         assert len(await page.sent("input_audio_buffer.commit")) == 1
 
 

@@ -198,7 +198,7 @@ const SCENES = {
 };
 
 function listeners() {
-  return { onEntry() {}, onTurn() {}, onTrouble() {}, onScene: (scene) => result.scenes.push(scene) };
+  return { onEntry() {}, onTurn() {}, onProblem() {}, onScene: (scene) => result.scenes.push(scene) };
 }
 
 await SCENES[scene]();
