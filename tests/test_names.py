@@ -106,7 +106,7 @@ BANNED_IN: Final = {
         "owed": "unwritten",
         "texts": "snapshots (of sessions)",
     },
-    tuple(f"voicepipe/{package}" for package in ("server", "session", "telemetry")): {
+    tuple(f"voicepipe/{package}" for package in ("server", "session", "telemetry", "turn")): {
         "follow": "handle, update, track",
         "note": "record, count, add, log",
         "noted": "recorded, counted",

@@ -13,7 +13,7 @@ from voicepipe.testing.scenario import Scenario
 from voicepipe.testing.user import Event, calling
 from voicepipe.testing.waiting import eventually
 from voicepipe.turn import notifications as a
-from voicepipe.turn.live_updates import news
+from voicepipe.turn.live_updates import changes
 
 QUICK = {"audio": {"input": {"turn_detection": {"type": "server_vad", "silence_duration_ms": 200}}}}
 WATCHING = {**QUICK, "providerData": {"voicepipe": {"turn_events": True, "playback_reports": True}}}
@@ -94,8 +94,8 @@ def test_watching_changes_nothing_else() -> None:
 def test_action_is_notified_when_taken() -> None:
     before = turn_record()
     now = replace(before, actions=(*before.actions, "first clause shortened"))
-    assert news(before, now) == [a.ActionTaken(now.id, now.revision, "first clause shortened")]
+    assert changes(before, now) == [a.ActionTaken(now.id, now.revision, "first clause shortened")]
     config = SessionConfig.start(session_id="sess_t", model="default", voice="v", instructions="", expires_at=0)
     wire = EventRenderer(config.merged(WATCHING))
-    (frame,) = wire.render(news(before, now)[0])
+    (frame,) = wire.render(changes(before, now)[0])
     assert b'"type":"voicepipe.turn.action"' in frame

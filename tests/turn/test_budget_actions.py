@@ -337,7 +337,7 @@ def test_a_stage_without_marks_keeps_its_usual_time() -> None:
     """A reply that lacks a mark says nothing of the stages on both sides of it."""
     usual = UsualTimes(BudgetLimits())
     before_ms = [usual.usual_ms(stage) for stage, _, _ in LEGS]
-    usual.note({"llm_requested": 0, "first_delta": 90, "first_sound": 400})
+    usual.record({"llm_requested": 0, "first_delta": 90, "first_sound": 400})
     assert [usual.usual_ms(stage) for stage, _, _ in LEGS] == [90, *before_ms[1:]]
 
 

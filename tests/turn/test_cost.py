@@ -271,10 +271,10 @@ def test_a_turn_that_is_answered_long_after_is_counted_once() -> None:
     turns = [Turn(number, f"turn_{number}", "create") for number in range(1, 3 * OPEN_TURNS)]
     late, others = turns[0], turns[1:]
     for turn in others:
-        cost_tracker.note(turn.number, usage_of(turn))
+        cost_tracker.record(turn.number, usage_of(turn))
     late.account.tts_usage.give("fake/tts", 1_000_000)
     for _ in range(3):
-        cost_tracker.note(late.number, usage_of(late))
+        cost_tracker.record(late.number, usage_of(late))
     assert cost_tracker.total().usd == pytest.approx(20.0)
 
 
@@ -283,6 +283,6 @@ def test_all_turns_are_counted() -> None:
     for number in range(1, 3 * OPEN_TURNS):
         turn = Turn(number, f"turn_{number}", "create")
         turn.account.tts_usage.give("fake/tts", 1_000_000)
-        cost_tracker.note(turn.number, usage_of(turn))
-        cost_tracker.note(turn.number, usage_of(turn))
+        cost_tracker.record(turn.number, usage_of(turn))
+        cost_tracker.record(turn.number, usage_of(turn))
     assert cost_tracker.total().usd == pytest.approx(20.0 * (3 * OPEN_TURNS - 1))

@@ -23,9 +23,9 @@ class ThoroughCore(Core):
     def _may_be_idle(self) -> bool:
         return True
 
-    def _follow(self, after: After, now_ms: int) -> None:
+    def _run_passes(self, after: After, now_ms: int) -> None:
         self.transitions.changed = self.context.timers.changed = True
-        super()._follow(EVERYTHING, now_ms)
+        super()._run_passes(EVERYTHING, now_ms)
 
 
 def commands_of(core: Core, events: list[tuple[int, Event]]) -> list[Command]:

@@ -143,12 +143,12 @@ def test_each_provider_has_its_own_time() -> None:
     times = SttTiming()
     assert times.timeout_ms == 1_000
     for took_ms in (240, 250, 2_000):
-        times.note("slow/stt", took_ms)
+        times.record("slow/stt", took_ms)
     assert times.timeout_ms == 500
-    times.note("quick/stt", 90)
+    times.record("quick/stt", 90)
     assert times.timeout_ms == 1_000
     for _ in range(2):
-        times.note("quick/stt", 90)
+        times.record("quick/stt", 90)
     assert times.timeout_ms == 300
 
 

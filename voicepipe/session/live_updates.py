@@ -10,7 +10,7 @@ from collections.abc import Callable
 from voicepipe.session.context import LiveSubscribers
 from voicepipe.telemetry.log import log_crash
 from voicepipe.turn.core import Core
-from voicepipe.turn.live_updates import FollowedTurns
+from voicepipe.turn.live_updates import TurnTracker
 from voicepipe.turn.notifications import Notification
 
 
@@ -19,7 +19,7 @@ class TurnObserver:
 
     def __init__(self, core: Core, live: LiveSubscribers, notify: Callable[[Notification], None]) -> None:
         self._core, self._live, self._notify = core, live, notify
-        self.followed = FollowedTurns(core.context)
+        self.tracker = TurnTracker(core.context)
 
     def update(self, now_ms: int) -> None:
         """Report the latest event's changes. A subscriber that joins in mid-turn receives all of that turn so far."""
@@ -30,10 +30,10 @@ class TurnObserver:
 
     def _update(self, now_ms: int) -> None:
         if not self._live.is_watched:
-            self.followed.clear()
+            self.tracker.clear()
             return
         for turn in (self._core.user.turn, self._core.agent.turn):
             if turn is not None and turn.outcome is None:
-                self.followed.follow(turn)
-        for what in self.followed.news(now_ms):
+                self.tracker.track(turn)
+        for what in self.tracker.changes(now_ms):
             self._notify(what)

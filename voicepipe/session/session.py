@@ -483,7 +483,7 @@ class Session:
                     self._scoring.handle(event)
                 if self._journal is not None:
                     self._journal.record(now_ms, event, commands)
-                if self._hooks.live.is_watched or self._turn_observer.followed.turns:
+                if self._hooks.live.is_watched or self._turn_observer.tracker.turns:
                     self._turn_observer.update(now_ms)
                 for command in commands:
                     self._do(command)

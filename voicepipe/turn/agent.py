@@ -147,7 +147,7 @@ class AgentSide:
 
     def model_spoke(self, turn: Turn, event: e.ModelTextReceived, now_ms: int) -> None:
         """Add text. An audio reply waits for its audio."""
-        turn.note_delta(now_ms)
+        turn.record_delta(now_ms)
         turn.reply.text += event.text
         if self.state is Agent.READY:  # a reply of function calls alone waits for a certain end, and one of words not
             self._context.transitions.changed = True
@@ -155,7 +155,7 @@ class AgentSide:
 
     def call_grew(self, turn: Turn, event: e.CallGrew, now_ms: int) -> None:
         """Add a piece of a function call. Only the first piece is sure to name the function."""
-        turn.note_delta(now_ms)
+        turn.record_delta(now_ms)
         old = turn.reply.calls.get(event.index)
         if old is None:
             item_id, tool = call_item_id(turn.reply.item_id, event.index), turn.settings.server_tool(event.name)
@@ -183,7 +183,7 @@ class AgentSide:
 
     def model_finished(self, turn: Turn, event: e.ModelFinished, now_ms: int) -> None:
         """Record that all text and function calls have come."""
-        turn.note_whole(event.reason)
+        turn.record_finish(event.reason)
         if turn.reply.calls:
             look_ups.start(self._context, turn, now_ms)
         self._step(turn, now_ms, ready=bool(turn.reply.calls))
@@ -326,8 +326,8 @@ class AgentSide:
         if turn is None or not turn.audio.sent_ms:
             return
         played_ms = responses.believed_ms(turn, event.played_ms)
-        is_estimated = responses.note_carrier(turn, event.carrier_estimated_ms)
-        is_news = responses.note_audible(turn, played_ms, event.input_ms, now_ms) or is_estimated
+        is_estimated = responses.record_carrier_delay(turn, event.carrier_estimated_ms)
+        is_changed = responses.record_audible(turn, played_ms, event.input_ms, now_ms) or is_estimated
         if turn.reply.gate is Gate.SUSPENDED:
             if not turn.audio.cut_reported:
                 responses.recut(self._context, turn, played_ms)
@@ -340,7 +340,7 @@ class AgentSide:
         before_ms = turn.audio.cut_ms
         if turn.outcome != "completed" and not turn.audio.cut_reported:
             responses.recut(self._context, turn, played_ms)
-        if is_news or turn.audio.cut_ms != before_ms:
+        if is_changed or turn.audio.cut_ms != before_ms:
             record_builder.keep(self._context, turn, now_ms)
 
     def played(self, now_ms: int) -> None:
@@ -406,7 +406,7 @@ class AgentSide:
         called before it is.
         """
         self.give_up_tools(now_ms)
-        turn.note_calls(now_ms)
+        turn.record_calls(now_ms)
         self._context.turns.awaits_tools, self._context.turns.tools_overtaken = turn, False
         self._context.timers.set(Timer(Due.TOOL), now_ms + self._context.core.deadlines.tool_ms)
 

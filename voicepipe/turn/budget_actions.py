@@ -38,7 +38,7 @@ class BudgetActions:
         self._filled = self._filled_before = False
         """Whether that turn has a filler, and whether the turn before it has one."""
 
-        self._noted = 0
+        self._recorded_turn = 0
         """The latest turn whose times were learned."""
 
         self.over = False
@@ -47,7 +47,7 @@ class BudgetActions:
         self.restless = False
         """The answer is late, and not yet late enough for a filler: any event may find that it is."""
 
-    def follow(self, now_ms: int) -> None:
+    def update(self, now_ms: int) -> None:
         """Update the projection, do what is due, and schedule the next check in time."""
         self._context.timers.clear(Timer(Due.FILLER), Timer(Due.SHORTEN))
         self.over = self.restless = False
@@ -64,7 +64,7 @@ class BudgetActions:
         self._project(turn, now_ms)
         self._shorten(turn, now_ms)
         self._fill(turn, now_ms)
-        self.over = turn.number == self._noted and attribution.FIRST_AUDIBLE in turn.marks
+        self.over = turn.number == self._recorded_turn and attribution.FIRST_AUDIBLE in turn.marks
 
     def apologise(self, now_ms: int) -> bool:
         """Start an apology for an answer that has just failed; return False when there is none to make.
@@ -95,9 +95,9 @@ class BudgetActions:
         if new:
             wait_ms = usual.first_audible_ms(marks, now_ms) - marks[attribution.VOICED_LAST]
             turn.reply.projected.update(dict.fromkeys(new, wait_ms))
-        if attribution.FIRST_AUDIBLE in marks and turn.number != self._noted:
-            self._noted = turn.number
-            usual.note(marks)
+        if attribution.FIRST_AUDIBLE in marks and turn.number != self._recorded_turn:
+            self._recorded_turn = turn.number
+            usual.record(marks)
 
     # --- a shorter first clause ---------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from voicepipe.turn.cost import CostTracker
 from voicepipe.turn.endpointing.stt_timing import SttTiming
 from voicepipe.turn.notifications import ItemDeleted, Notification, Refused
 from voicepipe.turn.projection import UsualTimes
-from voicepipe.turn.record.attribution import MAX_STALLS, Stall, noted
+from voicepipe.turn.record.attribution import MAX_STALLS, Stall, with_stall
 from voicepipe.turn.record.values import Cause
 from voicepipe.turn.reply import LookUp
 from voicepipe.turn.settings import CoreSettings, Deadlines, ReplySettings, TurnSettings
@@ -288,12 +288,12 @@ class Turns:
         self.begun += [turn] if watched else []
         self.running = [each for each in self.running if each.outcome is None] + [turn]
 
-    def note_stall(self, stall: Stall) -> None:
+    def add_stall(self, stall: Stall) -> None:
         """Record that the event loop was blocked: this may have delayed any running turn, and the next turn."""
         self.stalls.append(stall)
         for turn in self.running:
             if turn.outcome is None:
-                turn.account.stalls = noted(turn.marks, turn.account.stalls, stall)
+                turn.account.stalls = with_stall(turn.marks, turn.account.stalls, stall)
 
 
 MAX_APPROVALS: Final = 64
@@ -470,7 +470,7 @@ class TurnContext:
     def refuse(self, event_id: str | None, code: str, message: str, field_name: str | None = None) -> None:
         self.notify(Refused(event_id, code, message, field_name))
 
-    def note_request(self, event_id: str | None) -> None:
+    def record_request(self, event_id: str | None) -> None:
         """Remember a client's request for a reply: another process does not make that reply again."""
         if event_id is not None:
             self.requests.append(event_id)

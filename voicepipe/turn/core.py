@@ -153,11 +153,11 @@ class Core:
             handler(event, now_ms)
         else:
             after = self._of_reply(event, now_ms)
-        self._follow(after, now_ms)
+        self._run_passes(after, now_ms)
         commands, self.context.commands = tuple(self.context.commands), []
         return commands
 
-    def _follow(self, after: After, now_ms: int) -> None:
+    def _run_passes(self, after: After, now_ms: int) -> None:
         """Run the passes that the event needs; all of them once it has changed a state machine or a reply."""
         transitions, timers, actions = self.context.transitions, self.context.timers, self._actions
         turns = self.context.turns
@@ -171,16 +171,16 @@ class Core:
             turns.tools_overtaken = False
             self.agent.give_up_tools(now_ms)
         tools = self._server_tools
-        if (turns.awaits_tools is not None or tools.unread_ms is not None) and tools.follow(now_ms):
+        if (turns.awaits_tools is not None or tools.unread_ms is not None) and tools.update(now_ms):
             self._settle(now_ms)
         if ((after.budget and not actions.over) or transitions.changed or actions.restless) and self._is_answering():
-            actions.follow(now_ms)
+            actions.update(now_ms)
         if (after.idle or transitions.changed) and self._may_be_idle():
-            self._idle.follow(now_ms)
+            self._idle.update(now_ms)
         if (transitions.changed or timers.changed) and timers.unguarded:
-            self._watchdog.follow(now_ms)
-        if turns.begun or self._live_updates.followed.turns:
-            self._live_updates.follow(now_ms)
+            self._watchdog.update(now_ms)
+        if turns.begun or self._live_updates.tracker.turns:
+            self._live_updates.update(now_ms)
         if timers.changed and (at_ms := timers.wake_ms()) is not None:
             self.context.issue(WakeAt(at_ms))
 
@@ -207,7 +207,7 @@ class Core:
         before = None
         while before != (before := self._standing()):
             if self._interruptions.overlap is not None:
-                self._interruptions.follow(now_ms)
+                self._interruptions.update(now_ms)
             if self._interruptions.overlap is None or not self._interruptions.undecided:
                 self._answers.settle(now_ms)
             self._open_gate(now_ms)
@@ -446,7 +446,7 @@ class Core:
     # --- time and connection ------------------------------------------------------------------
 
     def _event_loop_stalled(self, event: e.EventLoopStalled, now_ms: int) -> None:
-        self.context.turns.note_stall((event.from_ms, event.until_ms))
+        self.context.turns.add_stall((event.from_ms, event.until_ms))
 
     def _connection_lost(self, event: e.ConnectionLost, now_ms: int) -> None:
         self.context.timers.lose_connection(now_ms)
@@ -465,7 +465,7 @@ class Core:
             Due.CONTINUE: lambda timer, now_ms: self._soft.overdue(now_ms),
             Due.DOUBT: lambda timer, now_ms: self._doubt_over(),
             Due.EFFECTS: lambda timer, now_ms: self._soft.effects_due(timer.number, now_ms),
-            Due.FILLER: lambda timer, now_ms: None,  # `BudgetActions.follow` acts on it, as after every event
+            Due.FILLER: lambda timer, now_ms: None,  # `BudgetActions.update` acts on it, as after every event
             Due.FINAL_TEXT: lambda timer, now_ms: user.text_overdue(timer.number, now_ms),
             Due.FIRST_OUTPUT: self._reply_overdue,
             Due.HOLDING: lambda timer, now_ms: self._end_overdue(now_ms),

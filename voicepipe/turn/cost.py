@@ -264,7 +264,7 @@ class CostTracker:
             stt_ms[provider] = stt_ms.get(provider, 0) + duration_ms
         self._stt_ms.clear()
 
-    def note(self, turn: int, usage: Usage) -> None:
+    def record(self, turn: int, usage: Usage) -> None:
         """Record what the turn of that number has cost by now."""
         cost = turn_cost(usage, self.prices)
         self._latest[turn] = _Sum(

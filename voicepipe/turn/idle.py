@@ -21,7 +21,7 @@ class Idle:
         self._prompt = 0
         """The number of the latest turn in which the agent has spoken up."""
 
-    def follow(self, now_ms: int) -> None:
+    def update(self, now_ms: int) -> None:
         """Update after an event: set the deadline while both sides are silent, and only then.
 
         A user is not prompted before the agent has spoken first.

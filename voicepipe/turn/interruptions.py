@@ -227,8 +227,8 @@ class Interruptions:
         """Drop the overlap: its transcript never came, or it neither lasts nor ends. The next speech starts anew."""
         self.drop(now_ms)
 
-    def follow(self, now_ms: int) -> None:
-        """Check the agent's state: if the agent has finished, the overlap becomes the user's turn.
+    def update(self, now_ms: int) -> None:
+        """Update after an event: once the agent has finished, an overlap becomes the user's turn.
 
         This includes a backchannel: so close to the end it is an answer. Only the agent's own echo is left out.
         """

@@ -42,7 +42,7 @@ class ItemRequests:
             if event.recording_ms:
                 self._user.utterances.record(item.id, event.recording_ms, now_ms)
             if isinstance(item, FunctionOutput) and (turn := self._context.turns.awaits_tools) is not None:
-                turn.note_result(item.call_id, now_ms)
+                turn.record_result(item.call_id, now_ms)
             elif isinstance(item, ApprovalAnswer):
                 self._tools.approval_answered(item, now_ms)
 

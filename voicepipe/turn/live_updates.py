@@ -15,67 +15,67 @@ from voicepipe.turn.turn import Turn
 
 
 @dataclass(slots=True)
-class _Followed:
+class _TrackedTurn:
     turn: Turn
     sent: TurnRecord | None = None
     marks: tuple[tuple[str, int], ...] = ()
 
 
-class FollowedTurns:
-    """The turns that one subscriber follows, each until it has an outcome."""
+class TurnTracker:
+    """Tracks turns for one subscriber, each until it has an outcome."""
 
     def __init__(self, context: TurnContext) -> None:
         self._context = context
-        self.turns: dict[str, _Followed] = {}  # bounded: turns that run; each ends by a deadline
+        self.turns: dict[str, _TrackedTurn] = {}  # bounded: turns that run; each ends by a deadline
 
-    def follow(self, turn: Turn) -> None:
-        """Follow a turn from now on, if it is not followed yet. Its next news are all of it so far."""
+    def track(self, turn: Turn) -> None:
+        """Track a turn from now on, if it is not tracked yet. Its first changes are all of it so far."""
         known = self.turns.get(turn.id)
         if known is None or known.turn is turn.before:  # the answer after tools takes the place of the reply before
-            self.turns[turn.id] = _Followed(turn)
+            self.turns[turn.id] = _TrackedTurn(turn)
 
     def clear(self) -> None:
-        """Follow no turn any more."""
+        """Track no turn any more."""
         self.turns.clear()
 
-    def news(self, now_ms: int) -> list[a.Notification]:
-        """Return what the latest event has changed."""
-        found = [what for each in self.turns.values() for what in self._news_of(each, now_ms)]
+    def changes(self, now_ms: int) -> list[a.Notification]:
+        """Return what the latest event has changed in the tracked turns."""
+        found = [what for each in self.turns.values() for what in self._changes_of(each, now_ms)]
         for each in tuple(self.turns.values()):
             if each.turn.outcome is not None:
                 del self.turns[each.turn.id]
         return found
 
-    def _news_of(self, each: _Followed, now_ms: int) -> list[a.Notification]:
+    def _changes_of(self, each: _TrackedTurn, now_ms: int) -> list[a.Notification]:
         marks = tuple(each.turn.marks.items())
         waits = each.turn.reply.gate is Gate.SUSPENDED  # its marks are of two pauses, until the voice is judged
         if (marks == each.marks or waits) and each.turn.outcome is None:
             return []
         now = record_builder.record_of(self._context, each.turn, now_ms)
-        found = news(each.sent, now)
+        found = changes(each.sent, now)
         each.marks, each.sent = marks, now
         return found
 
 
 class LiveUpdates:
-    """Follow the turns that begin while the session's client watches its turns."""
+    """Sends the changes of the turns that begin while the session's client watches its turns."""
 
     def __init__(self, context: TurnContext) -> None:
         self._context = context
-        self.followed = FollowedTurns(context)
+        self.tracker = TurnTracker(context)
 
-    def follow(self, now_ms: int) -> None:
-        """Send what the latest event has changed. A session that does not watch its turns has none to follow."""
+    def update(self, now_ms: int) -> None:
+        """Send what the latest event has changed. A session whose client does not watch its turns tracks none."""
         for turn in self._context.turns.begun:
-            self.followed.follow(turn)
+            self.tracker.track(turn)
         self._context.turns.begun.clear()
         commands = self._context.commands
         # Before the record that ends a turn: the client has seen all of the turn by then.
         place = next((i for i, command in enumerate(commands) if isinstance(command, StoreRecord)), len(commands))
-        commands[place:place] = [Notify(what) for what in self.followed.news(now_ms)]
+        commands[place:place] = [Notify(what) for what in self.tracker.changes(now_ms)]
 
 
-def news(before: TurnRecord | None, now: TurnRecord) -> list[a.Notification]:
+def changes(before: TurnRecord | None, now: TurnRecord) -> list[a.Notification]:
     """Return the marks that are new or have moved, stages judged anew, and actions taken; in this order, each in time
     order.
     """

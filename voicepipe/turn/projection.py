@@ -49,7 +49,7 @@ class UsualTimes:
             stage: deque(maxlen=REMEMBERED) for stage in (*(stage for stage, _, _ in LEGS), attribution.TOOL)
         }
 
-    def note(self, marks: Mapping[str, int]) -> None:
+    def record(self, marks: Mapping[str, int]) -> None:
         """Record the marks of an answer that was played."""
         for stage, start, end in LEGS:
             if start in marks and end in marks:

@@ -31,7 +31,7 @@ and so on: a record has all rounds, so that a round would cost the more the more
 
 def keep(context: TurnContext, turn: Turn, now_ms: int) -> None:
     """Have the record stored as it is, and one log entry written for each stage over its limit."""
-    context.learned.cost_tracker.note(turn.number, usage_of(turn))
+    context.learned.cost_tracker.record(turn.number, usage_of(turn))
     if turn.answered_after_tools:
         return  # its later reply keeps the record of both
     if turn is context.turns.awaits_tools and _is_left_out(context, turn):
@@ -41,8 +41,8 @@ def keep(context: TurnContext, turn: Turn, now_ms: int) -> None:
         record = replace(record, outcome=None)  # the user waits for the answer to come, or may go on
     context.issue(StoreRecord(record))
     for span in record.stages:
-        if span.verdict == "over" and span.stage not in turn.account.noted:
-            turn.account.noted.add(span.stage)
+        if span.verdict == "over" and span.stage not in turn.account.logged_stages:
+            turn.account.logged_stages.add(span.stage)
             context.issue(ReportOverrun(turn.id, span.stage, span.owner, span.duration_ms - span.limit_ms))
 
 

@@ -247,7 +247,7 @@ class Answers:
         turn = self._turn_for(event, now_ms)
         if in_band and turn.before is None:
             turn.question.typed = self._context.conversation.typed_last
-        self._context.note_request(event.event_id)
+        self._context.record_request(event.event_id)
         self.reply_to(turn, self._within_rounds(turn, event), now_ms)
 
     def _within_rounds(self, turn: Turn, event: e.ReplyRequested) -> ReplySettings:
@@ -289,7 +289,7 @@ class Answers:
         turn.words, turn.settings, turn.question.typed = event.words, event.reply, event.user_text
         turn.go_on_from(event.goes_on)
         turn.reply.later_items.update(event.later_items)
-        self._context.note_request(event.event_id)
+        self._context.record_request(event.event_id)
         self._context.replies.owed.append(turn)
 
     def _start_owed(self, now_ms: int) -> None:

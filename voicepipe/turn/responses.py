@@ -193,9 +193,10 @@ def believed_ms(turn: Turn, played_ms: int) -> int:
     return min(max(0, played_ms), turn.audio.sent_ms)
 
 
-def note_carrier(turn: Turn, estimated_ms: int | None) -> bool:
-    """Note the first estimate of the way to a phone carrier and back; return whether this is it. It is no part of what
-    the turn is judged by.
+def record_carrier_delay(turn: Turn, estimated_ms: int | None) -> bool:
+    """Record the first estimate of the delay to a phone carrier and back; return whether this is the first one.
+
+    The estimate does not count in the turn's verdict.
     """
     if estimated_ms is None or turn.audio.carrier_estimated_ms is not None:
         return False
@@ -203,7 +204,7 @@ def note_carrier(turn: Turn, estimated_ms: int | None) -> bool:
     return True
 
 
-def note_audible(turn: Turn, played_ms: int, input_ms: int, now_ms: int) -> bool:
+def record_audible(turn: Turn, played_ms: int, input_ms: int, now_ms: int) -> bool:
     """Stamp when the reply's first audible sample was played, by the client's report; return False if it was known.
 
     Both ends of the wait are positions in the user's own audio: `input_ms` less what has played since that sample, and

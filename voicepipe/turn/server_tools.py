@@ -42,7 +42,7 @@ class ServerTools:
         self.unread_ms: int | None = None
         """When a late result joined the conversation that no reply has read yet."""
 
-    def follow(self, now_ms: int) -> bool:
+    def update(self, now_ms: int) -> bool:
         """Start what may start after an event; return whether a reply was requested."""
         waiting = self._context.turns.awaits_tools
         if waiting is not None and not waiting.tools_started:
@@ -176,7 +176,7 @@ class ServerTools:
     def _end(
         self, turn: Turn, call: FunctionCall, output: str, outcome: ToolResult, now_ms: int, *, late: bool = False
     ) -> FunctionCall:
-        turn.note_result(call.call_id, now_ms, outcome)
+        turn.record_result(call.call_id, now_ms, outcome)
         ended = replace(call, output=output, failed=outcome != "returned", late=late)
         turn.reply.calls = {i: ended if old.id == call.id else old for i, old in turn.reply.calls.items()}
         responses.put(self._context, turn, ended)

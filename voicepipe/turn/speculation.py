@@ -49,7 +49,7 @@ class _Account:
     # Bounded: the oldest answer is dropped.
     answers_ms: deque[int] = field(default_factory=lambda: deque(maxlen=_ANSWERS))
 
-    def note(self, *, used: bool, saved_ms: int = 0, output_tokens: int = 0) -> None:
+    def record(self, *, used: bool, saved_ms: int = 0, output_tokens: int = 0) -> None:
         self.bets = self.bets * _MEMORY + 1
         self.used = self.used * _MEMORY + used
         self.saved_ms = self.saved_ms * _MEMORY + saved_ms
@@ -109,7 +109,7 @@ class SpeculationStats:
         """Record that the user goes on, or went on: a waived start would have been wasted."""
         if turn.question.waived is not None:
             turn.question.waived = None
-            self._account().note(used=False)
+            self._account().record(used=False)
 
     def ended(self, turn: Turn, now_ms: int) -> None:
         """Record that the turn is over: a waived start would have been kept."""
@@ -121,8 +121,8 @@ class SpeculationStats:
             return
         turn.question.waived = None
         head_start_ms = now_ms - at_ms
-        answer_ms = self.answer_ms
-        self._account().note(used=True, saved_ms=head_start_ms if answer_ms is None else min(head_start_ms, answer_ms))
+        saved_ms = head_start_ms if self.answer_ms is None else min(head_start_ms, self.answer_ms)
+        self._account().record(used=True, saved_ms=saved_ms)
 
     def output_released(self, turn: Turn, now_ms: int) -> None:
         """Record that the reply may be played: if it was started early, it is kept."""
@@ -137,14 +137,14 @@ class SpeculationStats:
         over_ms = turn.marks.get(attribution.ENDED, now_ms)
         saved_ms = max(0, min(over_ms, now_ms if ready_ms is None else ready_ms) - turn.reply.began_ms)
         turn.reply.guess = False
-        self._account().note(used=True, saved_ms=saved_ms)
+        self._account().record(used=True, saved_ms=saved_ms)
         self._add(turn, used=1, saved_ms=saved_ms)
 
     def dropped(self, turn: Turn) -> None:
         """Record that a reply that was started early is not kept: its tokens are wasted."""
         turn.reply.guess = False
         tokens, counted = turn.tokens, turn.reply.tokens.input + turn.reply.tokens.output
-        self._account().note(used=False, output_tokens=tokens.output)
+        self._account().record(used=False, output_tokens=tokens.output)
         wasted = {"wasted_input_tokens": tokens.input, "wasted_output_tokens": tokens.output}
         self._add(turn, **wasted, estimated=0 if counted else 1)
 

@@ -32,7 +32,7 @@ def text_came(context: TurnContext, utterance: Utterance, provider: str, now_ms:
     """Record that the transcriber has answered its latest flush."""
     utterance.text_is_interim = False
     if context.timers.clear(Timer(Due.FINAL_TEXT, utterance.number)):
-        context.learned.finals.note(provider, now_ms - utterance.awaited_from_ms)
+        context.learned.finals.record(provider, now_ms - utterance.awaited_from_ms)
 
 
 def use_interim(utterance: Utterance) -> bool:

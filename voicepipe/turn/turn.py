@@ -253,7 +253,7 @@ class Accounting:
     stalls: list[Stall] = field(default_factory=list)
     """When our event loop was blocked, as far as that may have delayed this turn."""
 
-    noted: set[str] = field(default_factory=set)
+    logged_stages: set[str] = field(default_factory=set)
     """Stages whose overrun was already logged."""
 
 
@@ -352,7 +352,7 @@ class Turn:
         """Stamp a mark, once."""
         self.marks.setdefault(name, now_ms)
 
-    def note_calls(self, now_ms: int) -> None:
+    def record_calls(self, now_ms: int) -> None:
         """Record that the reply's function calls were sent to the client: with their last argument, or when the gate
         opened.
         """
@@ -385,7 +385,7 @@ class Turn:
         """Return the mark of the reply's function calls: `tool_called_1` for those of the first reply that called."""
         return f"{attribution.TOOL_CALLED}{1 + sum(name.startswith(attribution.TOOL_CALLED) for name in self.marks)}"
 
-    def note_result(self, call_id: str, now_ms: int, outcome: ToolResult = "returned") -> None:
+    def record_result(self, call_id: str, now_ms: int, outcome: ToolResult = "returned") -> None:
         """Record the result of a function call; only the first one counts."""
         call = self.tool_calls.get(call_id)
         if call is not None and call.took_ms is None and self.tools_called_ms is not None:
@@ -414,7 +414,7 @@ class Turn:
         self.tool_round = after.tool_round + 1
         self.question.reversible_ms = 0  # the calls have left
         after.answered_after_tools, after.account.active_ms = True, 0  # the time is the answer's
-        self.account.stalls, self.account.noted = [*after.account.stalls], after.account.noted
+        self.account.stalls, self.account.logged_stages = [*after.account.stalls], after.account.logged_stages
         n = int(after.tool_mark.removeprefix(attribution.TOOL_CALLED))
         self.reply.projected = {
             name: ms for name, ms in after.reply.projected.items() if name.startswith(attribution.TOOL_CALLED)
@@ -449,12 +449,12 @@ class Turn:
         """Return whether a speech-to-speech model makes the running reply, and has not failed."""
         return attribution.SPEECH_REQUESTED in self.marks and attribution.LLM_REQUESTED not in self.marks
 
-    def note_delta(self, now_ms: int) -> None:
+    def record_delta(self, now_ms: int) -> None:
         """Record that the LLM has sent text, or more of a call."""
         self.mark(attribution.FIRST_DELTA, now_ms)
         self.reply.latest_delta_ms = now_ms
 
-    def note_whole(self, finish_reason: str) -> None:
+    def record_finish(self, finish_reason: str) -> None:
         """Record that the LLM has sent everything, and its finish reason."""
         self.reply.finish_reason = finish_reason
         if attribution.FIRST_DELTA in self.marks:

@@ -27,7 +27,7 @@ class Watchdog:
         self.n_stuck = 0
         """How often the watchdog had to act; more than 0 is a bug of ours."""
 
-    def follow(self, now_ms: int) -> None:
+    def update(self, now_ms: int) -> None:
         """Update the watchdog's deadline after the latest event."""
         under_way = (
             self._user.state is not User.QUIET

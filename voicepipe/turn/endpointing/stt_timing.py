@@ -29,7 +29,7 @@ class SttTiming:
         self._took_ms: dict[str, deque[int]] = {}  # bounded by the providers that a pool has
         self._provider = ""
 
-    def note(self, provider: str, took_ms: int) -> None:
+    def record(self, provider: str, took_ms: int) -> None:
         """Record that a final text came `took_ms` after the wait for it began. Its provider is expected next."""
         self._provider = provider
         # Bounded: the oldest is dropped.

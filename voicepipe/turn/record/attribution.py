@@ -467,7 +467,7 @@ def limit_of(limits: BudgetLimits, stage: str) -> int:
 # --- stalls of the event loop -----------------------------------------------------------------
 
 
-def noted(marks: Mapping[str, int], stalls: list[Stall], stall: Stall) -> list[Stall]:
+def with_stall(marks: Mapping[str, int], stalls: list[Stall], stall: Stall) -> list[Stall]:
     """Return the stalls that may have delayed a turn with these marks, plus one more.
 
     A stall cannot delay an answer that is already audible. Of too many stalls, the latest stay, and those that delayed
