@@ -36,6 +36,13 @@ def test_a_signature_that_is_no_text_is_wrong(carrier: Carrier, headers: dict[st
     assert not carrier.is_signed(request, CarrierAccount(secret="s"))
 
 
+@pytest.mark.parametrize("carrier", [Twilio(), Plivo()])
+def test_the_signature_of_an_address_that_is_no_text_is_wrong(carrier: Carrier) -> None:
+    """The `Host` of a request may be any bytes: it is refused as any unsigned request is."""
+    request = WebhookRequest(url=f"https://{NO_TEXT}/", headers={}, form=())
+    assert not carrier.is_signed(request, CarrierAccount(secret="s"))
+
+
 async def test_a_store_that_is_away_has_no_call_and_no_transfer() -> None:
     """A client that is admitted without its config is no call that was announced, and no number to transfer to."""
 

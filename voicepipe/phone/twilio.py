@@ -49,7 +49,7 @@ class TwilioSerializer(JsonStreamSerializer):
 def signature(url: str, form: list[tuple[str, str]], secret: str) -> str:
     """Return `X-Twilio-Signature`: the address, then each field's name and value in order of the names; HMAC-SHA1."""
     signed = url + "".join(name + value for name, value in sorted(set(form)))
-    return b64encode(hmac.digest(secret.encode(), signed.encode(), "sha1")).decode()
+    return b64encode(hmac.digest(secret.encode(), signed.encode(errors="replace"), "sha1")).decode()
 
 
 class Twilio:
