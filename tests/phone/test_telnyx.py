@@ -22,7 +22,7 @@ from voicepipe.phone.carrier import (
     StreamStopped,
     WebhookRequest,
 )
-from voicepipe.phone.telnyx import MAX_HELD, Telnyx, TelnyxSerializer
+from voicepipe.phone.telnyx import MAX_OUT_OF_ORDER, Telnyx, TelnyxSerializer
 
 ACCOUNT = CarrierAccount(secret=base64.b64encode(bytes(32)).decode(), api_key="KEY", account_id="app")
 
@@ -88,9 +88,9 @@ def test_the_order_of_the_audio_is_restored() -> None:
 def test_a_lost_piece_is_not_waited_for_forever() -> None:
     serializer = started()
     serializer.read(media(b"\x00", 1))
-    late = [serializer.read(media(bytes((n,)), n)) for n in range(3, 3 + MAX_HELD)]
-    assert late == [IgnoredMessage()] * MAX_HELD
-    last = 3 + MAX_HELD
+    late = [serializer.read(media(bytes((n,)), n)) for n in range(3, 3 + MAX_OUT_OF_ORDER)]
+    assert late == [IgnoredMessage()] * MAX_OUT_OF_ORDER
+    last = 3 + MAX_OUT_OF_ORDER
     assert serializer.read(media(bytes((last,)), last)) == AudioReceived(bytes(range(3, last + 1)))
     assert serializer.read(media(b"\x02", 2)) == IgnoredMessage()
 

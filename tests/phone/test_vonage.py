@@ -21,7 +21,7 @@ from voicepipe.phone.carrier import (
     StreamStarted,
     WebhookRequest,
 )
-from voicepipe.phone.vonage import TOKEN_S, Vonage, VonageSerializer
+from voicepipe.phone.vonage import TOKEN_LIFETIME_S, Vonage, VonageSerializer
 from voicepipe.testing.fakes.vonage import pem, private_key
 
 FRAME = bytes(range(160))
@@ -133,7 +133,7 @@ def test_a_call_is_made_with_a_token_of_the_application() -> None:
     assert json.loads(hang_up.body)["machine_detection"] == "hangup"
     token = talk.authorization.removeprefix("Bearer ")
     claims = jwt.decode(token, key.public_key(), algorithms=["RS256"], options={"verify_exp": False})
-    assert (claims["application_id"], claims["iat"], claims["exp"]) == ("app", 9, 9 + TOKEN_S)
+    assert (claims["application_id"], claims["iat"], claims["exp"]) == ("app", 9, 9 + TOKEN_LIFETIME_S)
 
 
 def test_a_transfer_shows_a_number_of_the_account_if_there_is_one() -> None:

@@ -1,4 +1,4 @@
-"""Requests to the APIs of carriers, and the XML that several of them take as an answer."""
+"""Requests to the APIs of carriers, and the XML answers that several carriers take."""
 
 from __future__ import annotations
 

@@ -44,24 +44,24 @@ from voicepipe.phone.numbers import e164
 from voicepipe.protocol.binary import SoundFrame
 
 QUEUE_MS: Final = 15_000
-"""Audio that Asterisk may have in its queue: from 18 s (900 frames) on it sends `MEDIA_XOFF`, and drops from 20 s
-on."""
+"""Audio that Asterisk may have in its queue. From 18 s (900 frames) on Asterisk sends `MEDIA_XOFF`; from 20 s on it
+drops audio."""
 
 MESSAGE_BYTES: Final = 100 * FRAME_BYTES
-"""The largest message to Asterisk; it hangs up at one of more than 65,500 bytes."""
+"""The largest message to Asterisk. Asterisk hangs up at a message of more than 65,500 bytes."""
 
 UNIT_BYTES: Final = 10 * BYTES_PER_MS
 MAX_UNITS: Final = 12
-"""Asterisk passes audio on in the pieces that the telephone sends: 20 ms as a rule, at most 120 ms."""
+"""Asterisk forwards audio in the pieces that the telephone sends: usually 20 ms, at most 120 ms."""
 
-DIALING: Final = "voicepipe-out"
-"""The context of the dialplan that calls a number for the server."""
+DIAL_CONTEXT: Final = "voicepipe-out"
+"""The dialplan's context that calls a number for the server."""
 
-ANSWERED: Final = ("voicepipe", "dialed")
-"""The context and the extension where a call of the server goes on when it is answered."""
+ANSWERED_AT: Final = ("voicepipe", "dialed")
+"""The dialplan's context and extension where a dialed call continues once it is answered."""
 
-KNOWN: Final = frozenset({"MEDIA_XOFF", "MEDIA_XON", "QUEUE_DRAINED", "STATUS", "MEDIA_BUFFERING_COMPLETED"})
-"""Events that need no action: the server requests none, and stays below the limit of the queue."""
+IGNORED_EVENTS: Final = frozenset({"MEDIA_XOFF", "MEDIA_XON", "QUEUE_DRAINED", "STATUS", "MEDIA_BUFFERING_COMPLETED"})
+"""Events that need no action: the server does not request them, and stays below the limit of the queue."""
 
 
 class _Event(msgspec.Struct, frozen=True):
@@ -83,7 +83,7 @@ class AsteriskSerializer(FramedSerializer):
     queue_ms = QUEUE_MS
 
     def read(self, raw: str | bytes) -> StreamEvent:
-        """Return what a message means: JSON, or mu-law."""
+        """Return the event of a message: JSON, or mu-law."""
         data = raw.encode() if isinstance(raw, str) else raw
         if data[:1] == b"{":
             try:
@@ -102,10 +102,10 @@ class AsteriskSerializer(FramedSerializer):
                 return DigitPressed(message.digit)
             case "MEDIA_MARK_PROCESSED":
                 return MarkPlayed(message.correlation_id)
-        return IgnoredMessage(is_invalid=message.event not in KNOWN)
+        return IgnoredMessage(is_invalid=message.event not in IGNORED_EVENTS)
 
     def frames(self, audio: bytes) -> Sequence[bytes]:
-        """Return binary messages of whole frames: Asterisk drops what fills none."""
+        """Return binary messages of whole frames: Asterisk drops partial frames."""
         return [SoundFrame(audio[at : at + MESSAGE_BYTES]) for at in range(0, len(audio), MESSAGE_BYTES)]
 
     def mark_message(self, name: str) -> bytes:
@@ -175,10 +175,10 @@ class Asterisk:
     def dial(
         self, account: CarrierAccount, *, user_number: str, webhook_url: str, hangs_up_on_voicemail: bool, now_s: int
     ) -> ApiRequest:
-        """Return the request of ARI that has the dialplan call the user, and go on at `ANSWERED`."""
-        context, extension = ANSWERED
+        """Return the request of ARI that has the dialplan call the user, and go on at `ANSWERED_AT`."""
+        context, extension = ANSWERED_AT
         fields = {
-            "endpoint": f"Local/{user_number}@{DIALING}",
+            "endpoint": f"Local/{user_number}@{DIAL_CONTEXT}",
             "context": context,
             "extension": extension,
             "priority": 1,

@@ -26,7 +26,7 @@ class PhoneCall:
     """Have the carrier connect the call with this number once its session has ended."""
 
     send_dtmf: Callable[[str], Awaitable[None]]
-    """Send DTMF; raises `ToolError` if the carrier has not taken it."""
+    """Send DTMF; raises `ToolError` if the carrier refuses it."""
 
 
 class PhoneCalls:
@@ -34,30 +34,30 @@ class PhoneCalls:
 
     def __init__(self) -> None:
         self._calls: dict[str, PhoneCall] = {}  # bounded by `server.max_sessions`
-        self._logged: set[str] = set()  # bounded: the lines of the settings
+        self._logged_lines: set[str] = set()  # bounded: the lines of the settings
         self.n_answered = 0
         """Number of calls that got a session since the server started."""
 
         self.n_refused = 0
-        """Number of calls that were rejected: the server had no room, or the agent could not be used."""
+        """Number of calls that were rejected: the server was full, or the agent could not be used."""
 
         self.n_unsigned = 0
         """Number of webhook requests whose signature was wrong."""
 
         self.n_invalid = 0
-        """Number of messages of carriers that could not be read, or that no carrier documents."""
+        """Number of carrier messages that could not be read, or are not documented."""
 
         self.n_dialed = 0
-        """Number of calls that the carrier has taken from the server."""
+        """Number of calls that the server has dialed and the carrier accepted."""
 
         self.n_voicemail = 0
-        """Number of these that a machine has answered."""
+        """Number of dialed calls that a machine has answered."""
 
         self.n_transferred = 0
         """Number of calls that were connected with another number."""
 
         self.n_failed = 0
-        """Number of commands to a call that the carrier's API has not taken."""
+        """Number of commands to a call that the carrier's API has refused."""
 
     @property
     def results(self) -> Mapping[str, int]:
@@ -77,10 +77,10 @@ class PhoneCalls:
         self.n_invalid += 1
 
     def log_unsigned(self, line: str, url: str) -> None:
-        """Count a webhook request with a wrong signature, and log it. Each line logs one: anyone can send more."""
+        """Count a webhook request with a wrong signature. Log the first one of each line only: anyone can send them."""
         self.n_unsigned += 1
-        if line not in self._logged:
-            self._logged.add(line)
+        if line not in self._logged_lines:
+            self._logged_lines.add(line)
             log_event("phone_signature_wrong", level=logging.WARNING, line=line, url=url)
 
     def call_of(self, session: ToolSession) -> PhoneCall:
@@ -96,7 +96,7 @@ class PhoneCalls:
 
     @contextmanager
     def running(self, session_id: str, call: PhoneCall) -> Iterator[None]:
-        """List a call while the block runs."""
+        """Register a call while the block runs."""
         self._calls[session_id] = call
         self.n_answered += 1
         try:

@@ -1,4 +1,4 @@
-"""The port to a phone carrier: its webhook's requests and answers, and the messages of its media stream."""
+"""The port to a phone carrier: the requests and answers of the webhook, and the messages of the media stream."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class CarrierAccount:
     """An account at a carrier, as the settings of a phone line have it."""
 
     account_id: str = ""
-    """The account's ID, or the ID of the application that has the numbers."""
+    """The ID of the account, or of the application that owns the numbers."""
 
     secret: str = field(repr=False)
     """Verifies the signatures of the carrier's webhook."""
@@ -95,7 +95,7 @@ class StreamStarted:
     """The media stream begins."""
 
     call_id: str
-    """Empty: the carrier does not say of which call; the stream's token does."""
+    """Empty: the carrier does not name the call; the stream's token identifies it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class StreamSerializer(Protocol):
         ...
 
     def read(self, raw: str | bytes) -> StreamEvent:
-        """Return what a message of the carrier means. Never raises: a message may be anything."""
+        """Return the event of a message of the carrier. Never raises: a message may be anything."""
         ...
 
     def audio(self, audio: bytes) -> Sequence[bytes]:
@@ -153,12 +153,12 @@ class StreamSerializer(Protocol):
         ...
 
     def flush(self) -> Sequence[bytes]:
-        """Return the messages that play what `audio` has held back: more may not come soon."""
+        """Return the messages that play the audio that `audio` has buffered: more may not come soon."""
         ...
 
     def mark(self, name: str) -> Sequence[bytes]:
-        """Return the messages that have the carrier report when all audio so far was played. Behind audio that is held
-        back, they come with that audio."""
+        """Return the messages that have the carrier report when all audio so far was played. Behind buffered
+        audio, the mark is sent with that audio."""
         ...
 
     def clear(self) -> bytes:
@@ -189,12 +189,12 @@ class WebhookRequest:
 
 @dataclass(frozen=True, slots=True)
 class WebhookAnswer:
-    """The answer to a webhook: what the carrier does with the call."""
+    """The answer to a webhook: commands for the call."""
 
     body: str = ""
     content_type: str = "text/plain"
     requests: Sequence[ApiRequest] = ()
-    """Requests to the carrier's API that do it, for a carrier that takes no commands from the answer."""
+    """Commands as requests to the carrier's API, for a carrier that takes none from the answer."""
 
 
 class Carrier(Protocol):
@@ -202,9 +202,9 @@ class Carrier(Protocol):
 
     @property
     def signs_address(self) -> bool:
-        """Return whether the signature of a webhook covers its address, or the answer does not depend on it. If not,
-        the line has to name the server's address: else a signed request, sent again with another `Host`, would have the
-        carrier send the call's audio there.
+        """Return whether the signature of a webhook covers the requested address, or the answer does not depend on that
+        address. If not, the settings of the line must name the server's address: otherwise an attacker could replay a
+        signed request with another `Host`, and the carrier would send the call's audio there.
         """
         ...
 
@@ -253,7 +253,7 @@ class Carrier(Protocol):
     def send_dtmf(
         self, call_id: str, digits: str, account: CarrierAccount, serializer: StreamSerializer, *, now_s: int
     ) -> ApiRequest | DtmfTones | Sequence[bytes]:
-        """Return what sends DTMF in a running call: a request to the API, audio, or messages of the media stream."""
+        """Return DTMF for a running call: a request to the API, audio, or messages of the media stream."""
         ...
 
     def dialed_call_id(self, body: bytes) -> str:

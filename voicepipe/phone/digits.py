@@ -1,4 +1,4 @@
-"""The keys that a user presses, collected to one text for the agent."""
+"""Collect the keys that a user presses into one text for the agent."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ long in a conversation."""
 MAX_DIGITS: Final = 64
 """Length at which a text is complete: no number that a user types is longer."""
 
-END: Final = "#"
+END_KEY: Final = "#"
 
 
 class DigitCollector:
-    """Collects digits until `#`, or until a pause. `input_ms` is how much of the user's audio has come so far."""
+    """Collects digits until `#`, or until a pause. `input_ms` is the duration of the user's audio so far."""
 
     def __init__(self, pause_ms: int = PAUSE_MS) -> None:
         self._pause_ms, self._digits, self._latest_ms = pause_ms, "", 0
 
     @property
     def is_empty(self) -> bool:
-        """Whether no digit waits."""
+        """Whether there are no digits."""
         return not self._digits
 
     def add(self, digit: str, input_ms: int) -> None:
@@ -31,11 +31,11 @@ class DigitCollector:
         self._latest_ms = input_ms
 
     def take(self, input_ms: int) -> str:
-        """Return the digits that are complete, once; empty: there are none, or more may come."""
+        """Return complete digits, and start anew; empty: there are no digits, or more may come."""
         if not self._digits:
             return ""
-        is_whole = self._digits.endswith(END) or len(self._digits) >= MAX_DIGITS
-        if not is_whole and input_ms - self._latest_ms < self._pause_ms:
+        is_complete = self._digits.endswith(END_KEY) or len(self._digits) >= MAX_DIGITS
+        if not is_complete and input_ms - self._latest_ms < self._pause_ms:
             return ""
         digits, self._digits = self._digits, ""
         return digits

@@ -1,4 +1,4 @@
-"""The tones of a telephone's keys, for a carrier that has no message for keys to the other side.
+"""DTMF tones as audio, for carriers without a message that sends DTMF to the user.
 
 Sources: ITU-T Q.23 (frequencies), Q.24 (the shortest tone and pause that receivers have to recognise: 40 ms each).
 """
@@ -15,7 +15,9 @@ from voicepipe.phone.carrier import BYTES_PER_MS, RATE_HZ
 
 _ROWS: Final = {697: "123A", 770: "456B", 852: "789C", 941: "*0#D"}
 _COLUMNS: Final = (1_209, 1_336, 1_477, 1_633)
-_FREQUENCIES: Final = {key: (row, _COLUMNS[at]) for row, keys in _ROWS.items() for at, key in enumerate(keys)}
+_FREQUENCIES: Final = {
+    key: (row, column) for row, keys in _ROWS.items() for column, key in zip(_COLUMNS, keys, strict=True)
+}
 
 TONE_MS: Final = 100
 """Length of a tone, and of the pause behind it: twice what receivers need, since a codec may lie between."""
@@ -25,7 +27,7 @@ _LEVEL: Final = 0.25 * FULL_SCALE
 
 
 def tones(digits: str) -> bytes:
-    """Return the tones of keys, mu-law at 8 kHz, each with a pause behind it."""
+    """Return the tones of digits, mu-law at 8 kHz, each with a pause behind it."""
     return b"".join(encode_mulaw(np.concatenate((_tone(each), silence(TONE_MS * BYTES_PER_MS)))) for each in digits)
 
 

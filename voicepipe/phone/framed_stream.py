@@ -16,15 +16,15 @@ SILENCE: Final = b"\xff"
 
 
 class FramedSerializer(ABC):
-    """Implements the sending half of `StreamSerializer`: audio that fills no frame waits for more. A carrier has its
-    own messages."""
+    """Implements the sending half of `StreamSerializer`: a partial frame waits for more audio. The subclass of a
+    carrier makes the messages."""
 
     def __init__(self) -> None:
-        self._rest = b""
-        """Mu-law that fills no frame yet."""
+        self._partial_frame = b""
+        """Mu-law that does not fill a frame yet."""
 
         self._marks: list[bytes] = []
-        """The marks behind it; bounded: one for each piece, and no piece of the agent's audio is empty."""
+        """The marks behind the partial frame; bounded: one for each piece, and no piece of audio is empty."""
 
     @abstractmethod
     def frames(self, audio: bytes) -> Sequence[bytes]:
@@ -39,29 +39,29 @@ class FramedSerializer(ABC):
         """Return the message that drops what is queued."""
 
     def audio(self, audio: bytes) -> Sequence[bytes]:
-        """Return the messages of whole frames; less than that waits for more, or for `flush`."""
-        self._rest += audio
-        whole = len(self._rest) - len(self._rest) % FRAME_BYTES
-        frames, self._rest = self._rest[:whole], self._rest[whole:]
-        if not self._marks or not whole:
-            return self.frames(frames) if whole else ()
+        """Return the messages of whole frames; a partial frame waits for more audio, or for `flush`."""
+        self._partial_frame += audio
+        n_whole = len(self._partial_frame) - len(self._partial_frame) % FRAME_BYTES
+        frames, self._partial_frame = self._partial_frame[:n_whole], self._partial_frame[n_whole:]
+        if not self._marks or not n_whole:
+            return self.frames(frames) if n_whole else ()
         marks, self._marks = self._marks, []
         first, more = frames[:FRAME_BYTES], frames[FRAME_BYTES:]
         return [*self.frames(first), *marks, *(self.frames(more) if more else ())]
 
     def flush(self) -> Sequence[bytes]:
-        """Return what waits, filled up with silence."""
-        return self.audio(SILENCE * (FRAME_BYTES - len(self._rest))) if self._rest else ()
+        """Return the message of the partial frame, padded with silence."""
+        return self.audio(SILENCE * (FRAME_BYTES - len(self._partial_frame))) if self._partial_frame else ()
 
     def mark(self, name: str) -> Sequence[bytes]:
-        """Return the message for a mark; if audio waits, it does so too."""
+        """Return the message of a mark; behind a partial frame the mark waits, too."""
         message = self.mark_message(name)
-        if self._rest:
+        if self._partial_frame:
             self._marks.append(message)
             return ()
         return (message,)
 
     def clear(self) -> bytes:
-        """Return the message that drops what is queued, and drop what waits."""
-        self._rest, self._marks = b"", []
+        """Drop the partial frame and its marks; return the message that drops the carrier's queue."""
+        self._partial_frame, self._marks = b"", []
         return self.clear_message()

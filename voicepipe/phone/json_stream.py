@@ -1,4 +1,4 @@
-"""Read and write a media stream in JSON with the audio in base64: what the streams of several carriers share."""
+"""Read and write a media stream in JSON with base64 audio, as several carriers have it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class MediaFormat(msgspec.Struct, frozen=True):
 
 
 class Start(msgspec.Struct, frozen=True):
-    """The IDs of a stream, each under the name that one of the carriers has for it."""
+    """The IDs of a stream, under the names of each carrier."""
 
     callSid: Text = ""  # noqa: N815 (Twilio's name)
     call_control_id: Text = ""
@@ -50,7 +50,7 @@ class Media(msgspec.Struct, frozen=True):
     payload: str
     track: str = "inbound"
     chunk: int | Text = 0
-    """Its number; of some carriers a text."""
+    """The number of the piece; some carriers send it as a text."""
 
 
 class _Dtmf(msgspec.Struct, frozen=True):
@@ -62,7 +62,7 @@ class _Mark(msgspec.Struct, frozen=True):
 
 
 class Message(msgspec.Struct, frozen=True):
-    """Any message of a carrier: `event` says which part it has."""
+    """Any message of a carrier: `event` names the field that the message has."""
 
     event: Text
     streamSid: Text = ""  # noqa: N815 (Twilio's name)
@@ -77,20 +77,19 @@ _DECODER: Final = msgspec.json.Decoder(Message)
 
 
 class JsonStreamSerializer(ABC):
-    """Implements `StreamSerializer` but for what each carrier has of its own: the IDs in `start`, and further
-    events."""
+    """Implements `StreamSerializer` except for the IDs in `start` and the events that only one carrier has."""
 
     queue_ms = None
 
     STREAM_FIELD = ""
-    """The field that has the stream's ID in messages to the carrier; empty: none has."""
+    """The field of the stream's ID in messages to the carrier; empty: there is none."""
 
     def __init__(self) -> None:
         self.stream_id = ""
         self._is_started = False
 
     def read(self, raw: str | bytes) -> StreamEvent:
-        """Return what a message means."""
+        """Return the event of a message."""
         try:
             return self._event(_DECODER.decode(raw))
         except (ValueError, RecursionError):  # not JSON, not UTF-8, another shape, or no base64
@@ -99,32 +98,32 @@ class JsonStreamSerializer(ABC):
     def _event(self, message: Message) -> StreamEvent:
         match message:
             case Message(event="media", media=Media() as media):
-                return self.received(media) if media.track == "inbound" else IgnoredMessage()
+                return self.media_event(media) if media.track == "inbound" else IgnoredMessage()
             case Message(event="dtmf", dtmf=_Dtmf(digit=digit)) if digit in DIGITS:
                 return DigitPressed(digit)
             case Message(event="mark", mark=_Mark(name=name)):
                 return MarkPlayed(name)
             case Message(event="start", start=Start() as start) if not self._is_started:
-                return self._started(message, start)
+                return self._start_event(message, start)
             case Message(event="stop"):
                 return StreamStopped()
-        return self.other(message)
+        return self.other_event(message)
 
-    def received(self, media: Media) -> StreamEvent:
+    def media_event(self, media: Media) -> StreamEvent:
         """Return the user's audio in a `media` message."""
         return AudioReceived(decode_base64(media.payload))
 
-    def _started(self, message: Message, start: Start) -> StreamEvent:
+    def _start_event(self, message: Message, start: Start) -> StreamEvent:
         call_id, self.stream_id = self.ids(message, start)
         self._is_started = bool(call_id)
         return StreamStarted(call_id=call_id) if call_id else IgnoredMessage(is_invalid=True)
 
     @abstractmethod
     def ids(self, message: Message, start: Start) -> tuple[str, str]:
-        """Return the IDs of the call and of the stream in a `start` message. An empty first one is garbage."""
+        """Return the IDs of the call and of the stream in a `start` message; an empty ID of the call: it is invalid."""
 
-    def other(self, message: Message) -> StreamEvent:
-        """Return what a message means that not all carriers have."""
+    def other_event(self, message: Message) -> StreamEvent:
+        """Return the event of a message that only some carriers send."""
         return IgnoredMessage(is_invalid=message.event != "connected")
 
     def message(self, event: str, **fields: Any) -> bytes:
@@ -137,7 +136,7 @@ class JsonStreamSerializer(ABC):
         return (self.message("media", media={"payload": b64encode(audio).decode()}),)
 
     def flush(self) -> Sequence[bytes]:
-        """Return nothing: nothing is held back."""
+        """Return no messages: `audio` buffers nothing."""
         return ()
 
     def mark(self, name: str) -> Sequence[bytes]:

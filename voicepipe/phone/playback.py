@@ -1,4 +1,4 @@
-"""Follow what a carrier has played of the agent's audio, by the marks that it returns.
+"""Track how much of the agent's audio a carrier has played, by the marks that the carrier returns.
 
 A mark follows each piece of audio. Between two marks the audio plays in real time, and the clock is the user's own
 audio, which the carrier sends without a pause.
@@ -14,8 +14,8 @@ from typing import Final
 from voicepipe.phone.carrier import BYTES_PER_MS
 
 MAX_PIECES: Final = 8_192
-"""Pieces whose marks have not come back: half an hour of pieces of 200 ms. A carrier that returns no marks loses the
-oldest."""
+"""Number of pieces whose marks were not returned: half an hour of pieces of 200 ms. Beyond it the oldest piece counts
+as played."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +25,11 @@ class Played:
     item_id: str
     played_ms: int
     buffered_ms: int
-    """Sent and not played yet."""
+    """Audio of the item that was sent and not played yet."""
 
     carrier_estimated_ms: int | None = None
-    """How long the audio of a mark was on its way to the carrier and the mark on the way back: what a mark took, less
-    the audio before it. None: other audio was playing when this was sent."""
+    """Delay of the audio to the carrier and of its mark back: the time until the mark was returned, less the duration
+    of the audio. None: other audio was playing when this audio was sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,26 +39,26 @@ class _Piece:
     from_bytes: int
     to_bytes: int
     sent_ms: int | None
-    """When it was sent, if nothing else was playing."""
+    """`input_ms` when the piece was sent, if nothing was playing; None: other audio was playing."""
 
 
 class CarrierPlayback:
-    """Follows the audio of one call. `input_ms` is how much of the user's audio has come so far."""
+    """Tracks the agent's audio in one call. `input_ms` is the duration of the user's audio so far."""
 
     def __init__(self) -> None:
         self._pieces: deque[_Piece] = deque()
         self._n_bytes = 0
-        self._sent: dict[str, int] = {}
-        """Item -> the bytes of its audio; of items that have not ended."""
+        self._sent_bytes: dict[str, int] = {}
+        """Item -> bytes of audio that were sent; of items that are not completely played."""
 
-        self._since_ms = 0
+        self._playing_since_ms = 0
         """`input_ms` when the oldest piece began to play."""
 
-        self._number = 0
+        self._n_marks = 0
 
     @property
     def is_playing(self) -> bool:
-        """Whether the carrier has audio that was not played."""
+        """Whether the carrier has unplayed audio."""
         return bool(self._pieces)
 
     @property
@@ -67,20 +67,20 @@ class CarrierPlayback:
         return self._n_bytes // BYTES_PER_MS
 
     def marks_to(self, mark: str) -> frozenset[str]:
-        """Return the marks that have not come back, from the first one to this one; none without this one."""
+        """Return the outstanding marks up to and including this one; none if this one is not outstanding."""
         marks = [piece.mark for piece in self._pieces]
         return frozenset(marks[: marks.index(mark) + 1] if mark in marks else ())
 
     def send(self, item_id: str, n_bytes: int, input_ms: int) -> str:
-        """Note audio of an item that is sent now; return the name of the mark behind it."""
+        """Record audio of an item that is sent now; return the name of the mark behind that audio."""
         if not self._pieces:
-            self._since_ms = input_ms
-        if item_id not in self._sent:
-            self._sent = {each: its for each, its in self._sent.items() if self._is_pending(each)}
-        before, sent_ms = self._sent.get(item_id, 0), None if self._pieces else input_ms
-        self._sent[item_id] = before + n_bytes
-        self._number += 1
-        piece = _Piece(f"vp{self._number}", item_id, before, before + n_bytes, sent_ms)
+            self._playing_since_ms = input_ms
+        if item_id not in self._sent_bytes:
+            self._sent_bytes = {each: n_sent for each, n_sent in self._sent_bytes.items() if self._is_pending(each)}
+        before, sent_ms = self._sent_bytes.get(item_id, 0), None if self._pieces else input_ms
+        self._sent_bytes[item_id] = before + n_bytes
+        self._n_marks += 1
+        piece = _Piece(f"vp{self._n_marks}", item_id, before, before + n_bytes, sent_ms)
         if len(self._pieces) == MAX_PIECES:  # the oldest one counts as played
             self._drop_first()
         self._pieces.append(piece)
@@ -88,23 +88,23 @@ class CarrierPlayback:
         return piece.mark
 
     def mark(self, name: str, input_ms: int) -> Played | None:
-        """Return what a mark says that was played; None: the mark is of audio that was dropped."""
+        """Return how much was played at a mark; None: the audio of the mark was dropped."""
         marks = [piece.mark for piece in self._pieces]
         if name not in marks:
             return None
         for _ in range(marks.index(name)):
             self._drop_first()
         piece = self._drop_first()
-        self._since_ms = input_ms
-        buffered = self._sent[piece.item_id] - piece.to_bytes
+        self._playing_since_ms = input_ms
+        buffered = self._sent_bytes[piece.item_id] - piece.to_bytes
         estimated_ms = None
         if piece.sent_ms is not None:
             estimated_ms = max(0, input_ms - piece.sent_ms - (piece.to_bytes - piece.from_bytes) // BYTES_PER_MS)
         return Played(piece.item_id, piece.to_bytes // BYTES_PER_MS, buffered // BYTES_PER_MS, estimated_ms)
 
     def clear(self, input_ms: int, keep: Container[str] = ()) -> tuple[Played, ...]:
-        """Drop what was not played, but for the pieces with the marks in `keep`; return how much was played of each
-        item that is cut. Of an item that has a kept piece, the marks report it.
+        """Drop unplayed audio, except for pieces whose marks are in `keep`. Return how much was played of each item
+        that is cut; an item with a piece in `keep` is reported by its marks.
         """
         cut = [piece for piece in self._pieces if piece.mark not in keep]
         if not cut:
@@ -114,12 +114,12 @@ class CarrierPlayback:
         self._n_bytes = sum(piece.to_bytes - piece.from_bytes for piece in self._pieces)
         played = {piece.item_id: piece.from_bytes for piece in reversed(cut)}
         if cut[0] is first:
-            n_bytes = max(0, input_ms - self._since_ms) * BYTES_PER_MS
+            n_bytes = max(0, input_ms - self._playing_since_ms) * BYTES_PER_MS
             played[first.item_id] = min(first.from_bytes + n_bytes, first.to_bytes)
-        self._sent |= {item_id: its for item_id, its in played.items() if self._is_pending(item_id)}
+        self._sent_bytes |= {item_id: n_played for item_id, n_played in played.items() if self._is_pending(item_id)}
         return tuple(
-            Played(item_id, its // BYTES_PER_MS, 0)
-            for item_id, its in reversed(played.items())
+            Played(item_id, n_played // BYTES_PER_MS, 0)
+            for item_id, n_played in reversed(played.items())
             if not self._is_pending(item_id)
         )
 

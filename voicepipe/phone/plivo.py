@@ -59,7 +59,7 @@ class PlivoSerializer(JsonStreamSerializer):
         """Return `callId` and `streamId`."""
         return start.callId, start.streamId
 
-    def other(self, message: Message) -> StreamEvent:
+    def other_event(self, message: Message) -> StreamEvent:
         """Return the mark of a `playedStream`."""
         match message.event:
             case "playedStream":

@@ -37,10 +37,10 @@ class SendDtmf:
         self.facts = ToolFacts(tool=Tool(SEND_DTMF, about, json.dumps(parameters, separators=(",", ":"))), label=LABEL)
 
     async def call(self, arguments: str, session: ToolSession) -> str:
-        """Press the keys, and return what the LLM reads.
+        """Press the keys; return the result for the LLM.
 
         Raises:
-            ToolError: the session is no phone call, the keys are none, or the carrier has not taken them.
+            ToolError: the session is no phone call, the arguments are wrong, or the carrier refused the keys.
         """
         call = self._calls.call_of(session)
         try:

@@ -7,8 +7,8 @@ types of Telnyx's own Python library (fields of webhooks; the signature is of `t
 not say that `stream_bidirectional_target_legs` must be `self`: the code of several users does. Not confirmed: that a
 call goes on after the server has closed its stream, which is why the server then sends a command in any case.
 
-The server takes and sends mu-law. Where Telnyx can't transcode the user's audio to it, it comes as the call has it:
-A-law is read too.
+The server receives and sends mu-law. Where Telnyx can't transcode the user's audio, the audio has the encoding of the
+call: A-law is read too.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ MAX_AGE_S: Final = 300
 KEY_BYTES: Final = 32
 """Length of an Ed25519 public key (RFC 8032, 5.1.5)."""
 
-MAX_HELD: Final = 5
-"""Pieces that wait for a missing one: 100 ms. Telnyx does not guarantee the order of `media` messages."""
+MAX_OUT_OF_ORDER: Final = 5
+"""Pieces that wait for a missing piece: 100 ms. Telnyx does not guarantee the order of `media` messages."""
 
 STREAM: Final[Mapping[str, Any]] = {
     "stream_track": "inbound_track",
@@ -98,10 +98,10 @@ class TelnyxSerializer(JsonStreamSerializer):
     def __init__(self) -> None:
         super().__init__()
         self._is_alaw = False
-        self._next = 0
-        """The number of the piece that follows; 0: none has come."""
+        self._next_number = 0
+        """The number of the next piece in order; 0: no piece was received."""
 
-        self._held: dict[int, bytes] = {}
+        self._out_of_order: dict[int, bytes] = {}  # bounded by `MAX_OUT_OF_ORDER`
 
     def ids(self, message: Message, start: Start) -> tuple[str, str]:
         """Return `call_control_id`, and no stream. A stream in another encoding than G.711 can't be read."""
@@ -109,23 +109,23 @@ class TelnyxSerializer(JsonStreamSerializer):
         self._is_alaw = encoding == "PCMA"
         return (start.call_control_id if encoding in ("PCMU", "PCMA") else ""), ""
 
-    def received(self, media: Media) -> StreamEvent:
+    def media_event(self, media: Media) -> StreamEvent:
         """Return the audio that is in order now."""
         number, audio = int(media.chunk), decode_base64(media.payload)
         if self._is_alaw:
             audio = audio.translate(_mulaw_of_alaw())
-        if not number or not self._next:
-            self._next = number + 1 if number else 0
+        if not number or not self._next_number:
+            self._next_number = number + 1 if number else 0
             return AudioReceived(audio)
-        if number < self._next:  # after those that did not wait for it any longer
+        if number < self._next_number:  # too late: the pieces behind it were returned without it
             return IgnoredMessage()
-        self._held[number] = audio
-        if len(self._held) > MAX_HELD:
-            self._next = min(self._held)
+        self._out_of_order[number] = audio
+        if len(self._out_of_order) > MAX_OUT_OF_ORDER:
+            self._next_number = min(self._out_of_order)
         ordered = b""
-        while (following := self._held.pop(self._next, None)) is not None:
-            ordered += following
-            self._next += 1
+        while (piece := self._out_of_order.pop(self._next_number, None)) is not None:
+            ordered += piece
+            self._next_number += 1
         return AudioReceived(ordered) if ordered else IgnoredMessage()
 
 
@@ -171,33 +171,33 @@ class Telnyx:
         return abs(age_s) <= MAX_AGE_S
 
     def event(self, request: WebhookRequest) -> WebhookEvent | None:
-        """Return an incoming call once it is initiated, a dialed one once it is known who has answered,
+        """Return an incoming call once it is initiated, a dialed call once Telnyx has detected a person or a machine,
         and a stream that has failed."""
         try:
             data = msgspec.json.decode(request.body, type=_Webhook).data
         except (ValueError, RecursionError):  # not JSON, or another shape
             return None
-        its = data.payload
-        if not its.call_control_id:
+        payload = data.payload
+        if not payload.call_control_id:
             return None
-        user, line = e164(its.from_), e164(its.to)
-        match data.event_type, its.direction:
+        user, line = e164(payload.from_), e164(payload.to)
+        match data.event_type, payload.direction:
             case "call.initiated", "incoming":
-                return AnnouncedCall(call_id=its.call_control_id, user_number=user, line_number=line)
+                return AnnouncedCall(call_id=payload.call_control_id, user_number=user, line_number=line)
             case "call.machine.detection.ended", _:
                 return AnnouncedCall(
-                    call_id=its.call_control_id,
+                    call_id=payload.call_control_id,
                     user_number=line,
                     line_number=user,
                     is_dialed=True,
-                    is_voicemail=its.result == "machine",
+                    is_voicemail=payload.result == "machine",
                 )
             case "streaming.failed", _:
-                return FailedStream(call_id=its.call_control_id)
+                return FailedStream(call_id=payload.call_control_id)
         return IgnoredWebhook()
 
     def connect(self, call: AnnouncedCall, account: CarrierAccount, *, stream_url: str, next_url: str) -> WebhookAnswer:
-        """Return the command that answers the call with a stream; of an answered one, that starts it."""
+        """Return the command that answers the call with a stream, or that starts the stream of an answered call."""
         action = "streaming_start" if call.is_dialed else "answer"
         return _command(call.call_id, action, account, {"stream_url": stream_url, **STREAM})
 

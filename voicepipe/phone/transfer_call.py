@@ -36,7 +36,7 @@ class TransferCall:
         )
 
     async def call(self, arguments: str, session: ToolSession) -> str:
-        """Note where the call goes, and return what the LLM reads if it has not announced it yet.
+        """Store the number of the transfer; return a text that has the LLM announce the transfer.
 
         Raises:
             ToolError: the session is no phone call, or its line has no such name.

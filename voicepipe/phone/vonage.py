@@ -7,8 +7,8 @@ api.support.vonage.com articles 115016024247 (repeated requests) and 19033783342
 that `payload_hash` is of the body byte by byte (the article has it of the fields as JSON without blanks, which is how
 Vonage sends them); that an NCCO without actions ends a call; that a dropped mark is never reported.
 
-Audio is L16 at 8 kHz, which has all that a telephone has: it becomes mu-law here, and the STT gets that as it came.
-`notify` is Vonage's mark.
+Audio is L16 at 8 kHz. It is converted to mu-law, which is all that a telephone network has, and the STT receives the
+mu-law unchanged. `notify` is Vonage's mark.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ API_URL: Final = "https://api.nexmo.com"
 CONTENT_TYPE: Final = "audio/l16;rate=8000"
 
 QUEUE_MS: Final = 60_000
-"""Audio that Vonage may have in its queue: 3,072 messages of 20 ms are 61 s, and what comes then is dropped."""
+"""Audio that Vonage may have in its queue. Vonage drops what exceeds 3,072 messages of 20 ms, which are 61 s."""
 
 MAX_AGE_S: Final = 300
 """Age at which a signed request is refused as a replay: what Telnyx recommends, since Vonage names none."""
 
-TOKEN_S: Final = 900
+TOKEN_LIFETIME_S: Final = 900
 """Lifetime of a token for the API: that of Vonage's own libraries."""
 
-STREAM_OVER: Final = frozenset({"disconnected", "failed", "unanswered"})
+STREAM_ENDED: Final = frozenset({"disconnected", "failed", "unanswered"})
 """States of a WebSocket's leg at which Vonage takes another NCCO: the server has closed it, or it was never open."""
 
 
@@ -102,7 +102,7 @@ class VonageSerializer(FramedSerializer):
         self._is_started = False
 
     def read(self, raw: str | bytes) -> StreamEvent:
-        """Return what a message means: JSON, or 20 ms of audio behind the first JSON."""
+        """Return the event of a message: JSON, or 20 ms of audio after the first JSON."""
         data = raw.encode() if isinstance(raw, str) else raw
         try:
             return self._event(_DECODER.decode(data))
@@ -173,19 +173,19 @@ class Vonage:
         return scheme.casefold() == "bearer" and is_same and abs(age_s) <= MAX_AGE_S
 
     def event(self, request: WebhookRequest) -> WebhookEvent | None:
-        """Return the call of the answer webhook, and of a WebSocket's end; its ID then is in the headers."""
+        """Return the call of the answer webhook, or of a WebSocket's end: then the headers have the ID of the call."""
         try:
-            its = msgspec.json.decode(request.body, type=_Webhook)
+            webhook = msgspec.json.decode(request.body, type=_Webhook)
         except (ValueError, RecursionError):  # not JSON, or another shape
             return None
-        if its.status:
-            is_over = its.status in STREAM_OVER and bool(its.headers.call)
-            return AnnouncedCall(call_id=its.headers.call) if is_over else IgnoredWebhook()
-        if not its.uuid:
+        if webhook.status:
+            is_over = webhook.status in STREAM_ENDED and bool(webhook.headers.call)
+            return AnnouncedCall(call_id=webhook.headers.call) if is_over else IgnoredWebhook()
+        if not webhook.uuid:
             return None
-        numbers = e164(its.from_ or ""), e164(its.to or "")
+        numbers = e164(webhook.from_ or ""), e164(webhook.to or "")
         line, user = numbers if request.is_dialed else numbers[::-1]
-        return AnnouncedCall(call_id=its.uuid, user_number=user, line_number=line, is_dialed=request.is_dialed)
+        return AnnouncedCall(call_id=webhook.uuid, user_number=user, line_number=line, is_dialed=request.is_dialed)
 
     def connect(self, call: AnnouncedCall, account: CarrierAccount, *, stream_url: str, next_url: str) -> WebhookAnswer:
         """Return `connect`. It is synchronous: Vonage calls `next_url` when the server has closed the WebSocket."""
@@ -213,8 +213,8 @@ class Vonage:
     def dial(
         self, account: CarrierAccount, *, user_number: str, webhook_url: str, hangs_up_on_voicemail: bool, now_s: int
     ) -> ApiRequest:
-        """Return the request that makes a call. Vonage ends it itself if a machine answers that the agent should not
-        talk to: the result of its detection comes only after the call is connected."""
+        """Return the request that makes a call. With `hangs_up_on_voicemail` Vonage itself ends a call that a machine
+        answers: the webhook receives the result of the detection only after the call is connected."""
         fields: dict[str, Any] = {
             "to": [_phone(user_number)],
             "from": _phone(account.number),
@@ -263,7 +263,12 @@ def _bearer(account: CarrierAccount, now_s: int) -> str:
     """Return the token of the API: a JWT that the application's private key signs."""
     import jwt
 
-    claims = {"application_id": account.account_id, "iat": now_s, "exp": now_s + TOKEN_S, "jti": str(uuid.uuid4())}
+    claims = {
+        "application_id": account.account_id,
+        "iat": now_s,
+        "exp": now_s + TOKEN_LIFETIME_S,
+        "jti": str(uuid.uuid4()),
+    }
     return f"Bearer {jwt.encode(claims, account.api_key, algorithm='RS256')}"
 
 

@@ -9,14 +9,14 @@ import aiohttp
 from voicepipe.phone.carrier import ApiRequest
 
 API_TIMEOUT_S: Final = 10.0
-"""Timeout of the carrier's API, which answers before the user has picked up."""
+"""Timeout of the carrier's API. The API answers before the user has picked up."""
 
 MAX_ANSWER_BYTES: Final = 64 * 1024
-"""Limit of what is read of an answer: the carriers' have some kB."""
+"""Limit of an answer's body: the carriers send some kB."""
 
 
 async def send_request(request: ApiRequest) -> tuple[int, bytes]:
-    """Return the status and the body of the API's answer; 0: there was none."""
+    """Return the status and the body of the API's answer; status 0: there was no answer."""
     headers = {"Authorization": request.authorization, "Content-Type": request.content_type}
     try:
         async with (
@@ -32,5 +32,5 @@ async def send_request(request: ApiRequest) -> tuple[int, bytes]:
 
 
 def is_transient(status: int) -> bool:
-    """Return whether another try may succeed: there was no answer, the API has a fault, or it limits the rate."""
+    """Return whether a retry may succeed: there was no answer, the API failed, or limits the rate."""
     return status == 0 or status == 429 or status >= 500

@@ -1,4 +1,4 @@
-"""`POST /v1/phone/{line}/calls`: call a number, and have an agent talk once the call is answered."""
+"""`POST /v1/phone/{line}/calls`: call a number, and connect an agent once the call is answered."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Dial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     to: Annotated[str, msgspec.Meta(pattern=r"^\+[1-9][0-9]{1,14}$")]
     agent: Annotated[str, msgspec.Meta(max_length=256)] = ""
-    """The agent that talks; empty: the one that would answer."""
+    """The agent that talks; empty: the agent that answers the line's calls."""
 
 
 async def phone_dial(request: web.Request) -> web.Response:
-    """Call a number. For API keys of the line's project only: a call costs money.
+    """Call a number. Only API keys of the line's project may: a call costs money.
 
     Raises:
         AuthError: 401 or 403.
@@ -46,12 +46,12 @@ async def phone_dial(request: web.Request) -> web.Response:
         raise ProtocolError(f"phone.{line.name}.number: expected a number to call from, got none", field=None)
     if dial.agent and context.agent_named(dial.agent) != dial.agent:
         raise NotFound(f"There is no agent {dial.agent[:64]!r} here.", param="agent", code="agent_not_found")
-    made = await store_dial(dial.agent, line, context.cluster)
+    dial_id = await store_dial(dial.agent, line, context.cluster)
     status, body = await send_request(
         line.carrier.dial(
             line.account,
             user_number=dial.to,
-            webhook_url=f"{base_url_of(request, line, context)}/v1/phone/{line.name}?dial={made}",
+            webhook_url=f"{base_url_of(request, line, context)}/v1/phone/{line.name}?dial={dial_id}",
             hangs_up_on_voicemail=line.hangs_up_on_voicemail,
             now_s=unix_s(),
         )

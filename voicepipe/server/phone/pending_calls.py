@@ -1,4 +1,4 @@
-"""Store what the requests of one phone call have to know of each other in the shared store: any node may get them."""
+"""Share the state of a phone call between its requests, in the shared store: any node may receive them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from voicepipe.phone.carrier import AnnouncedCall
 from voicepipe.phone.options import PhoneLine
 
 STREAM_WAIT_S: Final = 60
-"""Time from the webhook's answer to the media stream. Twilio opens it at once."""
+"""Time from the webhook's answer to the media stream. Twilio opens the stream at once."""
 
 TRANSFER_WAIT_S: Final = 300
 """How long a transfer waits for the end of the media stream: the session ends with the agent's next words."""
@@ -28,21 +28,21 @@ class PendingCall(msgspec.Struct, frozen=True):
 
     call: AnnouncedCall
     agent: str
-    """The agent that the server has dialed for; empty: the line's."""
+    """The agent of a dialed call; empty: the line's agent."""
 
 
-async def store_pending_call(announced: PendingCall, line: PhoneLine, cluster: Cluster) -> str:
+async def store_pending_call(pending: PendingCall, line: PhoneLine, cluster: Cluster) -> str:
     """Store a call, and return the token of its media stream."""
     token = secrets.token_urlsafe(24)
-    await _store(_call(token), msgspec.json.encode(announced), STREAM_WAIT_S, line, cluster)
+    await _store(_call(token), msgspec.json.encode(pending), STREAM_WAIT_S, line, cluster)
     return token
 
 
 async def take_pending_call(token: str, line: PhoneLine, cluster: Cluster) -> PendingCall:
-    """Return the call for which the webhook has made this token. It opens one stream.
+    """Return the call of a stream's token. A token opens one stream.
 
     Raises:
-        AuthError: 401: there is none, it is too old, or it has opened its stream.
+        AuthError: 401: the token is unknown, expired or used.
     """
     name, now_s = _call(token), unix_s()
     stored = await _stored(name, line, cluster)
@@ -54,27 +54,27 @@ async def take_pending_call(token: str, line: PhoneLine, cluster: Cluster) -> Pe
 
 
 async def store_transfer(call_id: str, number: str, line: PhoneLine, cluster: Cluster) -> None:
-    """Store the number to which a call goes when its media stream is over."""
+    """Store the number to which a call is transferred once its media stream is over."""
     await _store(_transfer(call_id, line), number.encode(), TRANSFER_WAIT_S, line, cluster)
 
 
 async def stored_transfer(call_id: str, line: PhoneLine, cluster: Cluster) -> str:
-    """Return the number to which a call goes; empty: it ends."""
+    """Return the number to which a call is transferred; empty: the call ends."""
     return (await _stored(_transfer(call_id, line), line, cluster) or b"").decode()
 
 
 async def store_dial(agent: str, line: PhoneLine, cluster: Cluster) -> str:
-    """Store the agent of a call that the server is about to make, and return the text that stands for it in the address
-    of the webhook. A carrier may not sign that address, so it must not name an agent.
+    """Store the agent of a call that the server is about to make. Return the ID for the address of the webhook: not
+    every carrier signs that address, so the address must not name an agent.
     """
-    dial = secrets.token_urlsafe(24)
-    await _store(_dial(dial), agent.encode(), DIAL_WAIT_S, line, cluster)
-    return dial
+    dial_id = secrets.token_urlsafe(24)
+    await _store(_dial(dial_id), agent.encode(), DIAL_WAIT_S, line, cluster)
+    return dial_id
 
 
-async def dialed_agent(dial: str, line: PhoneLine, cluster: Cluster) -> str | None:
-    """Return the agent of a call that the server has made, empty for the line's; None: it has made no such call."""
-    stored = await _stored(_dial(dial), line, cluster)
+async def dialed_agent(dial_id: str, line: PhoneLine, cluster: Cluster) -> str | None:
+    """Return the agent of a dialed call, empty for the line's agent; None: the server dialed no such call."""
+    stored = await _stored(_dial(dial_id), line, cluster)
     return None if stored is None else stored.decode()
 
 
@@ -84,7 +84,7 @@ async def _store(name: str, text: bytes, wait_s: int, line: PhoneLine, cluster: 
 
 
 async def _stored(name: str, line: PhoneLine, cluster: Cluster) -> bytes | None:
-    """Return what is stored under a name; None: nothing, or the store that may have it is away."""
+    """Return the text stored under a name; None: there is none, or the store that may have it is unavailable."""
     found = await cluster.config(name, project=line.project, now_s=unix_s())
     return None if found == NO_CONFIG else found
 
@@ -97,5 +97,5 @@ def _transfer(call_id: str, line: PhoneLine) -> str:
     return f"phone_transfer_{line.name}_{call_id}"
 
 
-def _dial(dial: str) -> str:
-    return f"phone_dial_{dial}"
+def _dial(dial_id: str) -> str:
+    return f"phone_dial_{dial_id}"

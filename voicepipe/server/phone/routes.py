@@ -1,4 +1,4 @@
-"""The routes that a carrier calls: its webhook, what follows a call's media stream, and the stream itself."""
+"""The routes that a carrier requests: the webhook, the media stream of a call, and what follows the stream."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ MAX_BODY_BYTES: Final = 64 * 1024
 
 RETRY_WAITS_S: Final = (0.5, 2.0, 5.0)
 """Waits before a command that ends or transfers a call is tried again: else the user would hear silence until the
-carrier ends the call itself. Telnyx drops what has come before: the command has an ID."""
+carrier ends the call itself. Telnyx ignores a repeated command: commands have IDs."""
 
 FORM: Final = "application/x-www-form-urlencoded"
 
@@ -68,7 +68,7 @@ async def phone_webhook(request: web.Request) -> web.Response:
     if isinstance(call, IgnoredWebhook):
         return web.Response()
     if isinstance(call, FailedStream):
-        return await _end(call.call_id, line, context)
+        return await _transfer_or_hang_up(call.call_id, line, context)
     if call.is_voicemail:
         context.phone_calls.n_voicemail += 1
         if line.hangs_up_on_voicemail:
@@ -95,10 +95,12 @@ async def phone_next(request: web.Request) -> web.Response:
     call, *_ = await _verified_event(request, line, context)
     if isinstance(call, IgnoredWebhook):
         return web.Response()
-    return await _end(call.call_id, line, context)
+    return await _transfer_or_hang_up(call.call_id, line, context)
 
 
-async def _end(call_id: str, line: PhoneLine, context: ServerContext, waits_s: Sequence[float] = ()) -> web.Response:
+async def _transfer_or_hang_up(
+    call_id: str, line: PhoneLine, context: ServerContext, waits_s: Sequence[float] = ()
+) -> web.Response:
     """Return the answer that transfers a call whose media stream is over, or ends it."""
     number = await stored_transfer(call_id, line, context.cluster)
     if number:
@@ -112,7 +114,7 @@ async def _end(call_id: str, line: PhoneLine, context: ServerContext, waits_s: S
 async def phone_stream(request: web.Request) -> web.StreamResponse:
     """`GET /v1/phone/{line}/stream/{token}`: the media stream of a call that the webhook has announced.
 
-    A client whose address is fixed but for its query has the token there.
+    A client that can set only the query of its address sends the token there.
     """
     context = request.app[CONTEXT]
     line = line_of(request, context)
@@ -134,20 +136,20 @@ async def phone_stream(request: web.Request) -> web.StreamResponse:
         phone = PhoneSocket(socket, line.carrier.serializer(), context.phone_calls.count_invalid)
         try:
             await _run_call(phone, stored.call, line, live, context)
-        except VoicepipeError as why:  # the server has filled since the webhook, or a provider can't be used
+        except VoicepipeError as why:  # the server is full since the webhook, or a provider can't be used
             _refuse(line, context, why)
             await socket.close(TRY_AGAIN_LATER, "The call can't be taken now.")
         return response
-    finally:  # whatever has ended the stream: no call stays up without an agent
+    finally:  # however the stream ended: no call stays up without an agent
         if phone is None or not phone.is_over:
             await _end_by_api(stored.call.call_id, line, context)
 
 
 async def _end_by_api(call_id: str, line: PhoneLine, context: ServerContext) -> None:
-    """Transfer or end a call, if its carrier takes commands by its API and requests no answer. No webhook repeats these
-    commands: the server does."""
+    """Transfer or end a call whose carrier takes commands by its API. No webhook repeats these commands, so the server
+    retries."""
     if line.carrier.hang_up(call_id, line.account).requests:
-        await _end(call_id, line, context, waits_s=RETRY_WAITS_S)
+        await _transfer_or_hang_up(call_id, line, context, waits_s=RETRY_WAITS_S)
 
 
 async def _run_call(
@@ -164,10 +166,10 @@ async def _run_call(
     async def send_dtmf(digits: str) -> None:
         await _send_dtmf(digits, phone, call, line, context)
 
-    its = PhoneCall(transfer_to=line.transfer_to, transfer=transfer, send_dtmf=send_dtmf)
+    phone_call = PhoneCall(transfer_to=line.transfer_to, transfer=transfer, send_dtmf=send_dtmf)
     async with admitted(live, context) as session:
         live.socket = phone
-        with context.phone_calls.running(live.grant.session_id, its):
+        with context.phone_calls.running(live.grant.session_id, phone_call):
             await run_session(session, live, phone)
 
 
@@ -177,7 +179,7 @@ async def _send_dtmf(
     """Send DTMF in a call.
 
     Raises:
-        ToolError: the carrier has not taken them.
+        ToolError: the carrier refused it.
     """
     try:
         pressed = line.carrier.send_dtmf(call.call_id, digits, line.account, phone.serializer, now_s=unix_s())
@@ -205,18 +207,18 @@ def line_of(request: web.Request, context: ServerContext) -> PhoneLine:
 async def _verified_event(
     request: web.Request, line: PhoneLine, context: ServerContext
 ) -> tuple[WebhookEvent, str, str]:
-    """Return what a webhook's request reports, the agent for which the server has dialed (empty: the line's), and the
-    server's address as the carrier called it.
+    """Return the event of a webhook's request, the agent of a dialed call (empty: the line's), and the server's address
+    as the carrier requested it.
 
     Raises:
-        AuthError: 403: the carrier did not sign it, or it is for a call that the server did not make.
-        NotFound: it has no call.
+        AuthError: 403: the signature is wrong, or the server did not make the call.
+        NotFound: the request names no call.
     """
     body = await read_body(request, MAX_BODY_BYTES)
     form = parse_qsl(body.decode(errors="replace"), keep_blank_values=True) if request.content_type == FORM else []
     handshake = context.authenticator.handshake(request)
     base_url = base_url_of(request, line, context)
-    dial = request.query.get("dial")  # the server has given this address to the carrier, see `phone_dial`
+    dial = request.query.get("dial")  # the server gave the carrier this address, see `phone_dial`
     webhook = WebhookRequest(
         url=f"{base_url}{request.raw_path}",
         headers=dict(handshake.headers),
@@ -243,7 +245,7 @@ def base_url_of(request: web.Request, line: PhoneLine, context: ServerContext) -
 
 
 def _live(call: AnnouncedCall, requested_agent: str, line: PhoneLine, context: ServerContext) -> LiveSession:
-    """Return the call's session, not yet admitted. The user's number is its identity."""
+    """Return the call's session, not yet admitted. The session's identity is the user's number."""
     metadata = (
         ("phone_line", line.name),
         ("user_number", call.user_number),
@@ -275,7 +277,8 @@ def _refuse(line: PhoneLine, context: ServerContext, why: VoicepipeError) -> Non
 async def _answer(
     answer: WebhookAnswer, line: PhoneLine, context: ServerContext, waits_s: Sequence[float] = ()
 ) -> web.Response:
-    """Return the answer to a webhook; 502 if the carrier's API has refused what belongs to it: the carrier repeats."""
+    """Return the answer to a webhook, after its requests to the carrier's API; 502 if the API refuses one: then the
+    carrier repeats the webhook."""
     for each in answer.requests:
         if not await _send_command(each, line, context, waits_s):
             return web.Response(status=502)
@@ -285,8 +288,8 @@ async def _answer(
 async def _send_command(
     request: ApiRequest, line: PhoneLine, context: ServerContext, waits_s: Sequence[float] = ()
 ) -> bool:
-    """Send a command to a call; return whether the carrier's API took it. A failure that may pass is tried again after
-    each of the waits."""
+    """Send a command to a call; return whether the carrier's API accepted it. Transient failures are retried after each
+    of `waits_s`."""
     status, _ = await send_request(request)
     for wait_s in waits_s:
         if not is_transient(status):
