@@ -36,10 +36,10 @@ def test_a_response_starts_with_its_first_frame_and_stops_behind_its_last() -> N
     assert queue.take(FRAME).tolist() == [1] * FRAME
     assert noted == [("started", "r1")]
     assert queue.take(FRAME).tolist() == [1] * (FRAME // 2) + [0] * (FRAME // 2)
-    assert queue.is_audible  # more may come
+    assert queue.is_playing  # more may come
     queue.complete("r1")
     assert noted == [("started", "r1"), ("stopped", "r1")]
-    assert not queue.is_audible
+    assert not queue.is_playing
 
 
 def test_a_response_that_is_complete_stops_once_it_has_played() -> None:

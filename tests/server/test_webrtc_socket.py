@@ -13,7 +13,7 @@ import pytest
 
 from voicepipe.protocol.binary import agent_frame
 from voicepipe.server.webrtc import events
-from voicepipe.server.webrtc.rtc_socket import MAX_WAITING, RtcSocket
+from voicepipe.server.webrtc.rtc_socket import MAX_INBOX, RtcSocket
 from voicepipe.server.webrtc.sideband import MAX_UNSENT, Sideband
 
 
@@ -48,7 +48,7 @@ def delta(n_samples: int, kind: str = "response.output_audio.delta") -> bytes:
 
 def connected() -> tuple[RtcSocket, FakeChannel]:
     socket, channel = RtcSocket(), FakeChannel()
-    socket.use(channel)
+    socket.attach(channel)
     return socket, channel
 
 
@@ -96,7 +96,7 @@ async def test_the_client_clears_the_audio_and_sets_no_format() -> None:
     socket, channel = connected()
     await socket.send(delta(4_800))
     socket.playout.take(480)
-    socket.take_event('{"type":"output_audio_buffer.clear"}')
+    socket.on_event('{"type":"output_audio_buffer.clear"}')
     assert channel.types()[-1] == "output_audio_buffer.cleared"
     assert json.loads(await socket.receive() or "")["type"] == "conversation.item.truncate"
     extensions = {"binary_audio": True, "resume": True, "turn_events": True}
@@ -106,7 +106,7 @@ async def test_the_client_clears_the_audio_and_sets_no_format() -> None:
         "audio": {"input": {"format": {"type": "audio/pcmu"}}, "output": None},
         "providerData": {"voicepipe": extensions, "other": 1},
     }
-    socket.take_event(json.dumps({"type": "session.update", "session": session}))
+    socket.on_event(json.dumps({"type": "session.update", "session": session}))
     assert json.loads(await socket.receive() or "")["session"] == {
         "voice": "heart",
         "audio": {"input": {}, "output": None},
@@ -120,7 +120,7 @@ async def test_the_client_clears_the_audio_and_sets_no_format() -> None:
 )
 async def test_every_other_message_passes_as_it_is(raw: str | bytes) -> None:
     socket, _ = connected()
-    socket.take_event(raw)
+    socket.on_event(raw)
     assert socket.has_message
     assert await socket.receive() == raw
 
@@ -135,15 +135,15 @@ def test_a_session_that_is_no_object_is_left_to_the_session() -> None:
 
 async def test_the_users_audio_that_is_not_read_is_dropped_and_an_event_too_many_ends_the_call() -> None:
     socket, _ = connected()
-    for _ in range(MAX_WAITING + 3):
-        socket.take_audio(np.zeros(480, np.int16))
+    for _ in range(MAX_INBOX + 3):
+        socket.on_audio(np.zeros(480, np.int16))
     assert (socket.n_dropped, socket.gone) == (3, False)
-    socket.take_event('{"type":"response.create"}')
+    socket.on_event('{"type":"response.create"}')
     assert (socket.gone, socket.hung_up) == (True, True)
     n_messages = 0
     while await socket.receive() is not None:
         n_messages += 1
-    assert n_messages == MAX_WAITING
+    assert n_messages == MAX_INBOX
     assert await socket.receive() is None
     assert not socket.has_message
 
@@ -191,8 +191,8 @@ async def test_a_sideband_connection_gets_the_session_and_all_events_and_ends_wi
     await socket.send(frame("session.created", session={"id": "s1", "turn_detection": None}))
     line = FakeSocket()
     sideband = Sideband(line)
-    with socket.listening(sideband):
-        running = asyncio.create_task(sideband.run(socket.take_event))
+    with socket.subscribed(sideband):
+        running = asyncio.create_task(sideband.run(socket.on_event))
         line.incoming.put_nowait('{"type":"response.create"}')
         assert await socket.receive() == '{"type":"response.create"}'
         await socket.send(frame("response.created"))
@@ -209,16 +209,16 @@ async def test_a_sideband_connection_that_comes_while_the_call_ends_is_closed() 
     socket, line = RtcSocket(), FakeSocket()
     sideband = Sideband(line)
     socket.end()
-    with socket.listening(sideband):
-        await sideband.run(socket.take_event)
+    with socket.subscribed(sideband):
+        await sideband.run(socket.on_event)
     assert line.sent == [b"1000"]
 
 
 async def test_a_sideband_connection_that_reads_too_slowly_is_dropped_and_the_call_goes_on() -> None:
     socket, line = RtcSocket(), FakeSocket()
     sideband = Sideband(line)
-    with socket.listening(sideband):
+    with socket.subscribed(sideband):
         for _ in range(MAX_UNSENT + 1):
             await socket.send(frame("x"))
     assert (line.gone, socket.gone) == (True, False)
-    await sideband.run(socket.take_event)
+    await sideband.run(socket.on_event)

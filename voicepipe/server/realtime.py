@@ -72,14 +72,14 @@ async def realtime(request: web.Request) -> web.StreamResponse:
 
 
 async def _sideband(
-    request: web.Request, named: RtcCallLookup, handshake: Handshake, context: ServerContext
+    request: web.Request, lookup: RtcCallLookup, handshake: Handshake, context: ServerContext
 ) -> web.StreamResponse:
     """Serve a WebSocket beside a call over WebRTC, which another worker may have."""
-    call, session = context.rtc_calls.find(named), ""
+    call, session = context.rtc_calls.find(lookup), ""
     if call is None and context.other_rtc_calls is not None:
-        session = await context.other_rtc_calls.session_of(named)
+        session = await context.other_rtc_calls.session_of(lookup)
     if call is None and not session:
-        raise named.not_found()
+        raise lookup.not_found()
     line = upgrade(ping_ms=context.options.ping_ms, subprotocol=answer_subprotocol(handshake))
     if not line.can_prepare(request):
         return upgrade_required()
@@ -88,7 +88,7 @@ async def _sideband(
     if call is not None:
         await serve_sideband(call, socket)
     elif context.other_rtc_calls is not None and not await context.other_rtc_calls.serve_sideband(
-        named, session, socket
+        lookup, session, socket
     ):
         await socket.close(NORMAL, CALL_OVER)
     return line

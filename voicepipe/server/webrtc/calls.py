@@ -1,4 +1,4 @@
-"""The calls over WebRTC, found by their IDs: those of this process, and of the other workers."""
+"""Find the calls over WebRTC by ID: those of this process, and of the other workers."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ HUNG_UP = Ending("call_ended", "The call was hung up.", NORMAL)
 
 
 class RtcCallLookup(msgspec.Struct, frozen=True):
-    """A look-up of a call by its ID, and what the sender may reach."""
+    """A look-up of a call by ID, with the credentials of the request."""
 
     call_id: str
     project: str
     token_id: str | None
-    """Of its client secret; None: it has an API key, or needs none."""
+    """The ID of the request's client secret; None: the request has an API key, or needs none."""
 
     @classmethod
     def of(cls, call_id: str, principal: Principal) -> RtcCallLookup:
-        """Return the look-up of a principal: its project's calls; with a client secret, only the call that it began."""
+        """Return the look-up of a principal. It finds calls of its project; with a client secret, only the call started
+        by that secret."""
         claims = principal.claims
         return cls(call_id, principal.project, claims.token_id if claims is not None else None)
 
@@ -48,7 +49,7 @@ class RtcCall:
 
     project: str
     token_id: str
-    """Of the client secret that began it; empty: an API key did, or none was needed."""
+    """The ID of the client secret that started the call; empty: an API key started it, or none was needed."""
 
     live: LiveSession
     socket: RtcSocket
@@ -62,29 +63,29 @@ class RtcCall:
 class OtherRtcCalls(Protocol):
     """The calls of the other workers."""
 
-    async def session_of(self, request: RtcCallLookup) -> str:
+    async def session_of(self, lookup: RtcCallLookup) -> str:
         """Return the ID of the call's session; empty: no worker has the call.
 
         Raises:
-            Overload: the other workers can't be reached, or one that may have it does not answer.
+            Overload: the other workers can't be reached, or one that may have the call does not answer.
         """
         ...
 
-    async def serve_sideband(self, request: RtcCallLookup, session: str, socket: AiohttpSocket) -> bool:
-        """Send the call's events to a sideband connection, and take its events, to the end; False: the call is over."""
+    async def serve_sideband(self, lookup: RtcCallLookup, session: str, socket: AiohttpSocket) -> bool:
+        """Serve a sideband connection until the call or the connection ends; False: the call is over."""
         ...
 
-    async def hang_up(self, request: RtcCallLookup) -> bool:
-        """End the call; False: no worker has it.
+    async def hang_up(self, lookup: RtcCallLookup) -> bool:
+        """End the call; False: no worker has the call.
 
         Raises:
-            Overload: the other workers can't be reached, or one that may have it does not answer.
+            Overload: the other workers can't be reached, or one that may have the call does not answer.
         """
         ...
 
 
 class RtcCalls:
-    """The calls of this process, from the answer of their request to their end."""
+    """The calls of this process, each from the SDP answer to the end of the call."""
 
     def __init__(self, settings: WebRtcSettings | None = None) -> None:
         self.settings = settings or WebRtcSettings()
@@ -92,16 +93,16 @@ class RtcCalls:
 
     @contextmanager
     def open(self, call: RtcCall) -> Iterator[None]:
-        """List a call while the block runs."""
+        """Register a call while the block runs."""
         self._calls[call.id] = call
         try:
             yield
         finally:
             del self._calls[call.id]
 
-    def find(self, request: RtcCallLookup) -> RtcCall | None:
-        """Return a call that the sender may reach; None: there is none in this process."""
-        call = self._calls.get(request.call_id)
-        if call is None or call.project != request.project:
+    def find(self, lookup: RtcCallLookup) -> RtcCall | None:
+        """Return the call of a look-up; None: this process has none that the credentials permit."""
+        call = self._calls.get(lookup.call_id)
+        if call is None or call.project != lookup.project:
             return None
-        return call if request.token_id in (None, call.token_id) else None
+        return call if lookup.token_id in (None, call.token_id) else None

@@ -1,4 +1,4 @@
-"""`POST /v1/realtime/calls`: from an SDP offer to a session over WebRTC; and how a backend ends it."""
+"""`POST /v1/realtime/calls`: start a session over WebRTC from an SDP offer; `POST .../hangup`: end it."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from voicepipe.telemetry.log import log_crash, log_event
 if TYPE_CHECKING:
     from voicepipe.server.webrtc.peer import RtcPeer
 
-Answer = asyncio.Future[str]
-"""The SDP answer."""
+AnswerFuture = asyncio.Future[str]
+"""The SDP answer, or the exception that refuses the call."""
 
 
 async def create_call(request: web.Request) -> web.Response:
-    """Check everything that can be refused, answer the offer, and leave the call to a task of its own."""
+    """Check the request, start the call in a task of its own, and return the SDP answer."""
     context = request.app[CONTEXT]
     principal = await context.authenticator.admit(request)
     principal.check_scope(REALTIME)
@@ -53,14 +53,14 @@ async def create_call(request: web.Request) -> web.Response:
     live = LiveSession(grant, SessionUsage(UsageLimits(principal, context.quotas, context.cluster)))
     token_id = principal.claims.token_id if principal.claims is not None else ""
     call = RtcCall(f"rtc_{secrets.token_urlsafe(18)}", principal.project, token_id, live, socket)
-    answer: Answer = asyncio.get_running_loop().create_future()
+    answer: AnswerFuture = asyncio.get_running_loop().create_future()
     request.app[DETACHED_TASKS].start(_serve(call, peer, offer.sdp, answer, context), name="call")
     location = f"/v1/realtime/calls/{call.id}"
     return web.Response(status=201, text=await answer, content_type="application/sdp", headers={"Location": location})
 
 
 async def _peer_type() -> type[RtcPeer] | None:
-    """Return the class, which is imported with the first call; None: the extra is not installed."""
+    """Return `RtcPeer`, which is imported with the first call; None: the extra is not installed."""
     try:
         module = await asyncio.to_thread(import_module, "voicepipe.server.webrtc.peer")
     except ImportError:
@@ -70,10 +70,10 @@ async def _peer_type() -> type[RtcPeer] | None:
 
 
 async def _grant(request: web.Request, principal: Principal, offer: Offer, context: ServerContext) -> SessionGrant:
-    """Return the session that the client gets.
+    """Return the client's session grant.
 
     Raises:
-        ProtocolError: a session comes with a client secret, whose session its backend has set.
+        ProtocolError: the request has a session and a client secret, which has a session of its own.
         AuthError, NotFound: as in `grant_for`.
     """
     if offer.session is not None and principal.claims is not None:
@@ -87,18 +87,18 @@ async def _grant(request: web.Request, principal: Principal, offer: Offer, conte
     return replace(grant, config=without_formats(offer.session if offer.session is not None else grant.config))
 
 
-async def _serve(call: RtcCall, peer: RtcPeer, sdp: str, answer: Answer, context: ServerContext) -> None:
-    """Run a call to its end. What is refused before the answer is the answer's exception."""
+async def _serve(call: RtcCall, peer: RtcPeer, sdp: str, answer: AnswerFuture, context: ServerContext) -> None:
+    """Run a call to its end. An error before the SDP answer becomes the exception of `answer`."""
     try:
         async with admitted(call.live, context) as session:
             sdp_answer = await peer.answer(sdp)
             with context.rtc_calls.open(call):
-                if not answer.done():  # done: the client waits no longer
+                if not answer.done():  # done: the client has disconnected
                     answer.set_result(sdp_answer)
                 if not await peer.connected(context.rtc_calls.settings.connect_ms):
                     log_event("call_not_connected", session=call.live.grant.session_id)
                     return
-                call.socket.use(peer)
+                call.socket.attach(peer)
                 call.live.socket = call.socket
                 async with asyncio.TaskGroup() as group:
                     audio = group.create_task(peer.read_audio(), name="rtp")
@@ -116,14 +116,14 @@ async def _serve(call: RtcCall, peer: RtcPeer, sdp: str, answer: Answer, context
 
 
 async def hang_up(request: web.Request) -> web.Response:
-    """End a call, which another worker may have."""
+    """End a call of this worker or of another one."""
     context = request.app[CONTEXT]
     principal = await context.authenticator.admit(request)
     principal.check_scope(REALTIME)
-    named = RtcCallLookup.of(request.match_info["id"], principal)
-    call = context.rtc_calls.find(named)
+    lookup = RtcCallLookup.of(request.match_info["id"], principal)
+    call = context.rtc_calls.find(lookup)
     if call is not None:
         call.hang_up()
-    elif context.other_rtc_calls is None or not await context.other_rtc_calls.hang_up(named):
-        raise named.not_found()
+    elif context.other_rtc_calls is None or not await context.other_rtc_calls.hang_up(lookup):
+        raise lookup.not_found()
     return web.Response(status=200)

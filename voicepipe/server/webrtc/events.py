@@ -14,14 +14,14 @@ _TYPE: Final = re.compile(rb'\{"type":"([a-z_.]+)"')
 AUDIO_DELTAS: Final = frozenset({"response.output_audio.delta", "response.audio.delta"})
 """The agent's audio, in the published and in the older dialect."""
 
-NOT_OVER_RTP: Final = ("binary_audio", "resume")
-"""Extensions that concern a WebSocket."""
+WEBSOCKET_EXTENSIONS: Final = ("binary_audio", "resume")
+"""Extensions that only a WebSocket needs."""
 
 _ENCODER: Final = msgspec.json.Encoder()
 
 
 class AudioDelta(msgspec.Struct, frozen=True):
-    """The parts of an event with audio that are needed to play it."""
+    """The fields of an audio event that playback needs."""
 
     response_id: str
     item_id: str
@@ -65,8 +65,8 @@ def read_done(frame: bytes) -> tuple[str, str]:
     return done.id, done.status
 
 
-def interrupts(session: JsonObject) -> bool:
-    """Return whether the user's voice stops the agent, by a session object of either dialect."""
+def speech_interrupts(session: JsonObject) -> bool:
+    """Return whether the user's speech interrupts the agent, by a session object of either dialect."""
     audio = session.get("audio")
     detection = audio.get("input", {}).get("turn_detection") if audio else session.get("turn_detection")
     return detection is not None and detection.get("interrupt_response", True) is not False
@@ -83,9 +83,9 @@ def append_event(pcm: bytes) -> bytes:
 
 
 def without_formats(session: Any) -> Any:
-    """Return a session object without what RTP decides: the formats of audio, and extensions of the WebSocket.
+    """Return a session object without the fields that RTP decides: audio formats, and extensions of the WebSocket.
 
-    What can't be read stays as it is: the session refuses it.
+    Malformed objects are returned unchanged: the session refuses them.
     """
     if not isinstance(session, dict):
         return session
@@ -93,7 +93,7 @@ def without_formats(session: Any) -> Any:
     if isinstance(audio := changed.get("audio"), dict):
         changed["audio"] = {side: _without(options, ("format",)) for side, options in audio.items()}
     if isinstance(data := changed.get("providerData"), dict) and "voicepipe" in data:
-        changed["providerData"] = {**data, "voicepipe": _without(data["voicepipe"], NOT_OVER_RTP)}
+        changed["providerData"] = {**data, "voicepipe": _without(data["voicepipe"], WEBSOCKET_EXTENSIONS)}
     return changed
 
 
@@ -102,9 +102,9 @@ def _without(value: Any, names: tuple[str, ...]) -> Any:
 
 
 def client_event(raw: str | bytes) -> tuple[str, str | bytes]:
-    """Return the type of a client's event, if it is one that differs over WebRTC, and the event for the session.
+    """Return the type of a client's event, if WebRTC changes that event, and the event for the session.
 
-    Other events, and what can't be read, pass as they are, with an empty type.
+    Other events and malformed messages are returned unchanged, with an empty type.
     """
     text = raw if isinstance(raw, bytes) else raw.encode("utf-8", "surrogatepass")
     is_update = b"session.update" in text

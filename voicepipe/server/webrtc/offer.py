@@ -1,4 +1,4 @@
-"""Read a request for a call: the client's SDP offer, and the session that its backend wants."""
+"""Read a request for a call: the client's SDP offer, and a session object."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Offer:
 
     sdp: str
     session: dict[str, Any] | None
-    """As in `session.update`; None: the agent's own, or that of the client secret."""
+    """As in `session.update`; None: the session of the agent or of the client secret."""
 
 
 async def read_offer(request: web.Request) -> Offer:
     """Read the body: `application/sdp`, or a form with `sdp` and `session`.
 
     Raises:
-        ProtocolError: it is neither, or holds no offer.
-        HTTPException: 408, 413: it comes too slowly, or is too long.
+        ProtocolError: the body is neither, or has no offer.
+        HTTPException: 408, 413: the body is received too slowly, or is too long.
         Overload: too many bodies are in transit.
     """
     body = await read_body(request, MAX_BYTES)
@@ -45,7 +45,7 @@ async def read_offer(request: web.Request) -> Offer:
 
 
 def _checked(sdp: str) -> str:
-    """Return an offer that has what a call needs: audio and a data channel."""
+    """Return the offer, once checked for audio and a data channel."""
     if not sdp.lstrip().startswith("v=0"):
         raise ProtocolError("sdp: expected an SDP offer", field="sdp", code="missing_required_parameter")
     for media, what in (("m=audio", "audio"), ("m=application", "a data channel")):

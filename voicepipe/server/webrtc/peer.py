@@ -47,11 +47,11 @@ BIT_RATE: Final = 32_000
 
 OPUS_OPTIONS: Final = {"application": "voip", "frame_duration": str(FRAME_MS), "fec": "1", "packet_loss": "5"}
 
-LATE_US: Final = 200_000
-"""An event loop that was stalled for longer does not make up for it: the frames come later."""
+MAX_LATE_US: Final = 200_000
+"""After a longer stall of the event loop, frames are sent later instead of in a burst."""
 
 MAX_GAP: Final = OPUS_HZ
-"""Longest gap in the user's audio that is filled with silence: 1 s. A longer one is a client that sent nothing."""
+"""Longest gap in the user's audio that is filled with silence: 1 s. In a longer gap the client sent nothing."""
 
 BUFFERED_BYTES: Final = 256 * 1024
 """Bytes of events that the data channel may hold before the session waits."""
@@ -61,11 +61,11 @@ JITTER_BUFFER: Final = "_RTCRtpReceiver__jitter_buffer"
 """The attribute of aiortc's receiver that `AudioJitterBuffer` replaces."""
 
 DECODER_QUEUE: Final = "_RTCRtpReceiver__decoder_queue"
-"""The one that `DecoderQueue` replaces."""
+"""The attribute of aiortc's receiver that `DecoderQueue` replaces."""
 
 
 class AgentTrack(MediaStreamTrack):  # type: ignore[misc] # mypy does not read aiortc
-    """The agent's audio as Opus packets, one each 20 ms."""
+    """The agent's audio as Opus packets, one every 20 ms."""
 
     kind = "audio"
 
@@ -85,7 +85,7 @@ class AgentTrack(MediaStreamTrack):  # type: ignore[misc] # mypy does not read a
         """
         while True:
             now_us = monotonic_us()
-            if now_us - self._due_us > LATE_US:
+            if now_us - self._due_us > MAX_LATE_US:
                 self._due_us = now_us
             await asyncio.sleep(max(0, self._due_us - now_us) / 1_000_000)
             self._due_us += FRAME_MS * 1_000
@@ -100,14 +100,14 @@ class AgentTrack(MediaStreamTrack):  # type: ignore[misc] # mypy does not read a
 
 
 class UserAudio:
-    """The user's decoded frames as samples of 24 kHz mono, without gaps: what was lost is silence."""
+    """Converts the user's decoded frames to 24 kHz mono. Lost audio becomes silence."""
 
     def __init__(self) -> None:
         self._resampler = Resampler(OPUS_HZ, RATE_HZ)
         self._next_pts: int | None = None
 
     def samples(self, frame: AudioFrame) -> Samples:
-        """Return the audio of the next frame, 48 kHz stereo, with what is missing before it."""
+        """Return the audio of the next frame, 48 kHz stereo, with silence for a gap before the frame."""
         stereo: Samples = frame.to_ndarray().astype(np.int16, copy=False).reshape(-1, 2)
         pts = frame.pts or 0
         gap = 0 if self._next_pts is None else pts - self._next_pts
@@ -130,10 +130,10 @@ class RtcPeer:
         self._socket, self._ice_servers = socket, settings.ice_servers
         self._channel: RTCDataChannel | None = None
         self._user_track: MediaStreamTrack | None = None
-        self._is_ready, self._is_empty = asyncio.Event(), asyncio.Event()
-        self._is_empty.set()
-        self._connection.on("track", self._take_track)
-        self._connection.on("datachannel", self._take_channel)
+        self._ready, self._all_sent = asyncio.Event(), asyncio.Event()
+        self._all_sent.set()
+        self._connection.on("track", self._on_track)
+        self._connection.on("datachannel", self._on_data_channel)
         self._connection.on("connectionstatechange", self._on_connection_state)
 
     async def answer(self, offer: str) -> str:
@@ -160,27 +160,27 @@ class RtcPeer:
         ):  # aiortc asserts too
             raise ProtocolError("sdp: expected an SDP offer, got one that can't be read", field="sdp") from None
         answer: str = self._connection.localDescription.sdp
-        self._log_missing(answer)
+        self._log_missing_candidates(answer)
         return answer
 
-    def _log_missing(self, answer: str) -> None:
-        """Log each STUN and TURN server that has given no candidate: aiortc goes on without a word."""
+    def _log_missing_candidates(self, answer: str) -> None:
+        """Log each STUN and TURN server without a candidate in the answer: aiortc does not report them."""
         for server in self._ice_servers:
             candidate = "typ srflx" if server.startswith("stun:") else "typ relay"
             if candidate not in answer:
                 log_event("ice_server_failed", level=logging.WARNING, server=server)
 
     async def connected(self, within_ms: int) -> bool:
-        """Wait until events can flow; return False if they can't in that time."""
+        """Wait for the data channel; return False if it does not open in that time."""
         try:
             async with asyncio.timeout(within_ms / 1_000):
-                await self._is_ready.wait()
+                await self._ready.wait()
         except TimeoutError:
             return False
         return self._channel is not None
 
     async def read_audio(self) -> None:
-        """Give the user's audio to the socket until the track ends."""
+        """Pass the user's audio to the socket until the track ends."""
         track, audio = self._user_track, UserAudio()
         while track is not None:
             try:
@@ -188,44 +188,44 @@ class RtcPeer:
             except MediaStreamError:
                 return
             if isinstance(frame, AudioFrame):
-                self._socket.take_audio(audio.samples(frame))
+                self._socket.on_audio(audio.samples(frame))
 
     def send(self, event: str) -> None:
-        """Send an event; dropped if the channel is closed, or takes no event of this length."""
+        """Send an event; dropped if the channel is closed, or the event is too long for the client."""
         channel = self._channel
         if channel is None or channel.readyState != "open":
             return
-        with suppress(ValueError):  # it is longer than the client takes, by its offer's max-message-size
+        with suppress(ValueError):  # longer than `max-message-size` of the client's offer
             channel.send(event)
         if channel.bufferedAmount:
-            self._is_empty.clear()
+            self._all_sent.clear()
 
     async def drained(self) -> None:
-        """Wait until little is buffered: where there is more than `BUFFERED_BYTES`, until all of it has left."""
+        """If more than `BUFFERED_BYTES` are buffered, wait until all of them are sent."""
         if self._channel is not None and self._channel.bufferedAmount > BUFFERED_BYTES:
-            await self._is_empty.wait()
+            await self._all_sent.wait()
 
     async def flushed(self) -> None:
-        """Wait until the data channel holds nothing, or is closed."""
-        await self._is_empty.wait()
+        """Wait until the data channel has sent everything, or is closed."""
+        await self._all_sent.wait()
 
     async def close(self) -> None:
-        """Close the connection, to the end even if this is cancelled: one that is half closed can't be closed again."""
+        """Close the connection, completely even if this is cancelled: a half-closed one can't be closed again."""
         self._end()
         await asyncio.shield(self._connection.close())
 
-    def _take_track(self, track: MediaStreamTrack) -> None:
+    def _on_track(self, track: MediaStreamTrack) -> None:
         if track.kind == "audio" and self._user_track is None:
             self._user_track = track
 
-    def _take_channel(self, channel: RTCDataChannel) -> None:
+    def _on_data_channel(self, channel: RTCDataChannel) -> None:
         if self._channel is not None:
             return
         self._channel = channel
-        channel.on("message", self._socket.take_event)
-        channel.on("bufferedamountlow", self._is_empty.set)
+        channel.on("message", self._socket.on_event)
+        channel.on("bufferedamountlow", self._all_sent.set)
         channel.on("close", self._end)
-        self._is_ready.set()
+        self._ready.set()
 
     def _on_connection_state(self) -> None:
         if self._connection.connectionState in ("failed", "closed"):
@@ -233,5 +233,5 @@ class RtcPeer:
 
     def _end(self) -> None:
         self._socket.end()
-        self._is_ready.set()
-        self._is_empty.set()
+        self._ready.set()
+        self._all_sent.set()

@@ -1,4 +1,4 @@
-"""The agent's audio between the session, which sends it as it is synthesized, and RTP, which takes it in real time."""
+"""Queue the agent's audio: the session adds it as fast as it is synthesized, RTP plays it in real time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from voicepipe.audio.samples import Samples, silence
 
 RATE_HZ: Final = 24_000
 MAX_QUEUED_S: Final = 600
-"""Audio that waits to be played. An answer that is longer has lost its end: no voice agent speaks for so long."""
+"""Audio that waits to be played. The end of a longer answer is dropped: no voice agent speaks for so long."""
 
 PlayoutEvent = Literal["started", "stopped", "cleared"]
 
@@ -26,11 +26,11 @@ class Part:
     item_id: str
     content_index: int
     n_played: int = 0
-    """Samples that RTP has taken."""
+    """Samples that were sent over RTP."""
 
     @property
     def played_ms(self) -> int:
-        """Return how much of it RTP has taken, in ms."""
+        """Return how much of the part was sent over RTP, in ms."""
         return self.n_played * 1_000 // RATE_HZ
 
 
@@ -38,18 +38,18 @@ class Playout:
     """A queue of audio, int16, 24 kHz mono, by response. Pure: `take` is called for each frame when it is due."""
 
     def __init__(self, on_event: Callable[[PlayoutEvent, str], None]) -> None:
-        """`on_event` gets what begins or ends to play: the event, and the ID of the response."""
+        """`on_event` gets an event of the playback and the ID of its response."""
         self._on_event = on_event
         self._queue: deque[tuple[Part, Samples]] = deque()  # bounded by MAX_QUEUED_S
         self._n_queued = 0
-        self._audible: Part | None = None
+        self._playing: Part | None = None
         self._complete: set[str] = set()
-        """Responses that get no more audio, and that are not played to their end."""
+        """Responses whose audio is complete and not completely played."""
 
     @property
-    def is_audible(self) -> bool:
+    def is_playing(self) -> bool:
         """Return whether a response has begun to play and has not ended."""
-        return self._audible is not None
+        return self._playing is not None
 
     @property
     def queued_ms(self) -> int:
@@ -58,25 +58,25 @@ class Playout:
 
     def push(self, part: Part, samples: Samples) -> None:
         """Queue more audio of a part, int16, (n_samples,). What exceeds `MAX_QUEUED_S` is dropped."""
-        known = next((each for each, _ in reversed(self._queue) if _same(each, part)), self._audible)
-        part = known if known is not None and _same(known, part) else part
+        known = next((each for each, _ in reversed(self._queue) if _is_same_part(each, part)), self._playing)
+        part = known if known is not None and _is_same_part(known, part) else part
         samples = samples[: max(0, MAX_QUEUED_S * RATE_HZ - self._n_queued)]
         if len(samples):
             self._queue.append((part, samples))
             self._n_queued += len(samples)
 
     def complete(self, response_id: str) -> None:
-        """Record that the response gets no more audio."""
+        """Record that the response's audio is complete."""
         if self._is_pending(response_id):
             self._complete.add(response_id)
-            self._end_played()
+            self._stop_if_complete()
 
     def take(self, n_samples: int) -> Samples:
         """Return the next frame, int16, (n_samples,); silence where there is no audio."""
         frame, n_filled = silence(n_samples), 0
         while n_filled < n_samples and self._queue:
             part, samples = self._queue.popleft()
-            self._begin(part)
+            self._play_part(part)
             n = min(len(samples), n_samples - n_filled)
             frame[n_filled : n_filled + n] = samples[:n]
             if n < len(samples):
@@ -84,7 +84,7 @@ class Playout:
             n_filled += n
             part.n_played += n
             self._n_queued -= n
-        self._end_played()
+        self._stop_if_complete()
         return frame
 
     def clear(self, response_id: str | None = None) -> Part | None:
@@ -92,16 +92,16 @@ class Playout:
         dropped = [len(samples) for part, samples in self._queue if response_id in (None, part.response_id)]
         self._queue = deque(each for each in self._queue if response_id not in (None, each[0].response_id))
         self._n_queued = self._n_queued - sum(dropped)
-        cut = self._audible
+        cut = self._playing
         if cut is None or response_id not in (None, cut.response_id):
             return None
-        self._audible = None
+        self._playing = None
         self._complete.discard(cut.response_id)
         self._on_event("cleared", cut.response_id)
         return cut
 
-    def _begin(self, part: Part) -> None:
-        before, self._audible = self._audible, part
+    def _play_part(self, part: Part) -> None:
+        before, self._playing = self._playing, part
         if before is not None and before.response_id != part.response_id:
             self._complete.discard(before.response_id)
             self._on_event("stopped", before.response_id)
@@ -109,20 +109,20 @@ class Playout:
             self._on_event("started", part.response_id)
 
     def _is_pending(self, response_id: str) -> bool:
-        is_audible = self._audible is not None and self._audible.response_id == response_id
-        return is_audible or any(part.response_id == response_id for part, _ in self._queue)
+        is_playing = self._playing is not None and self._playing.response_id == response_id
+        return is_playing or any(part.response_id == response_id for part, _ in self._queue)
 
-    def _end_played(self) -> None:
-        audible = self._audible
-        if audible is None or audible.response_id not in self._complete:
+    def _stop_if_complete(self) -> None:
+        playing = self._playing
+        if playing is None or playing.response_id not in self._complete:
             return
-        if not any(part.response_id == audible.response_id for part, _ in self._queue):
-            self._audible = None
-            self._complete.discard(audible.response_id)
-            self._on_event("stopped", audible.response_id)
+        if not any(part.response_id == playing.response_id for part, _ in self._queue):
+            self._playing = None
+            self._complete.discard(playing.response_id)
+            self._on_event("stopped", playing.response_id)
 
 
-def _same(one: Part, other: Part) -> bool:
+def _is_same_part(one: Part, other: Part) -> bool:
     return (one.response_id, one.item_id, one.content_index) == (
         other.response_id,
         other.item_id,

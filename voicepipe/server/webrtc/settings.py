@@ -14,11 +14,11 @@ _HOST: Final = r"[\w.-]+(?::\d{1,5})?"
 ADDRESS: Final = re.compile(
     rf"stun:({_HOST})|turn:({_HOST})(?:\?transport=(?:udp|tcp))?|turns:({_HOST})(?:\?transport=tcp)?"
 )
-"""RFC 7064 and 7065, without addresses of IPv6: aiortc reads none."""
+"""RFC 7064 and 7065, without IPv6 addresses, which aiortc does not support."""
 
 MAX_PORT: Final = 65_535
 
-SUPPORTED: Final = (
+EXPECTED: Final = (
     "expected stun:HOST:PORT (UDP), turn:HOST:PORT (UDP), turn:HOST:PORT?transport=tcp or turns:HOST:PORT (TLS over "
     "TCP), with a name or an IPv4 address as HOST"
 )
@@ -55,19 +55,19 @@ class WebRtcSettings:
 
 
 def _kind_of(server: str) -> str:
-    """Return "STUN" or "TURN". An address with a password in it must not come into the error's text."""
+    """Return "STUN" or "TURN". An address with a password must not stand in the error's text."""
     if "@" in server:
         why = "expected an address without a user name: set webrtc.turn_username and webrtc.turn_credential"
         raise ConfigError(f"webrtc.ice_servers: {why}")
     found = ADDRESS.fullmatch(server)
     host = next(filter(None, found.groups())) if found is not None else ""
     if not host or int(host.partition(":")[2] or 0) > MAX_PORT:
-        raise ConfigError(f"webrtc.ice_servers: {SUPPORTED}, got {server!r}{_what_is_missing(server)}")
+        raise ConfigError(f"webrtc.ice_servers: {EXPECTED}, got {server!r}{_unsupported_part(server)}")
     return "STUN" if server.startswith("stun:") else "TURN"
 
 
-def _what_is_missing(server: str) -> str:
-    """Return what is not supported in an address that other programs may take; empty: it is none."""
+def _unsupported_part(server: str) -> str:
+    """Return the unsupported part of a valid address, for the error's text; empty: the address is not valid."""
     if server.startswith("stuns:"):
         return ": STUN over TLS (stuns) is not supported"
     if server.startswith("turns:") and server.endswith("?transport=udp"):

@@ -1,4 +1,4 @@
-"""A WebSocket beside a call: a backend follows the call's events, and sends events of its own."""
+"""A WebSocket beside a call: a backend receives the call's events, and sends events of its own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CALL_OVER: Final = "The call is over."
 
 
 class Sideband:
-    """One sideband connection. Implements `EventListener`."""
+    """One sideband connection. Implements `EventSubscriber`."""
 
     def __init__(self, socket: ClientSocket) -> None:
         self._socket = socket
@@ -32,15 +32,15 @@ class Sideband:
             self._socket.abort()
 
     def end(self) -> None:
-        """Close the connection behind all events: the call is over."""
+        """Close the connection after all queued events: the call is over."""
         self._unsent.put_nowait(None)
 
-    async def run(self, take: Callable[[str | bytes], None]) -> None:
-        """Send what is queued, and give what comes to `take`, until either side closes the connection."""
+    async def run(self, on_message: Callable[[str | bytes], None]) -> None:
+        """Send queued events, and pass received messages to `on_message`, until either side closes the connection."""
         async with asyncio.TaskGroup() as group:
             sending = group.create_task(self._send(), name="sideband")
             while (message := await self._socket.receive()) is not None:
-                take(message)
+                on_message(message)
             sending.cancel()
 
     async def _send(self) -> None:
@@ -52,5 +52,5 @@ class Sideband:
 async def serve_sideband(call: RtcCall, socket: ClientSocket) -> None:
     """Serve a sideband connection of a call of this process to its end."""
     sideband = Sideband(socket)
-    with call.socket.listening(sideband):
-        await sideband.run(call.socket.take_event)
+    with call.socket.subscribed(sideband):
+        await sideband.run(call.socket.on_event)

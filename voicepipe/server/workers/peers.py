@@ -119,25 +119,25 @@ class Workers:
             return "held"
         return "lost" if LOST in replies else "hung" if HUNG in replies else "unknown"
 
-    async def session_of_call(self, request: RtcCallLookup) -> str:
+    async def session_of_call(self, lookup: RtcCallLookup) -> str:
         """Return the ID of the session of a call over WebRTC; empty: no worker has the call.
 
         Raises:
             Overload: also where a worker that may have it does not answer.
         """
-        result = await self.link.query("call", msgspec.json.encode(request))
+        result = await self.link.query("call", msgspec.json.encode(lookup))
         found = next(filter(None, result.replies), b"")
         if not found and not result.are_all:
             raise _silent()
         return found.decode()
 
-    async def hang_up(self, request: RtcCallLookup) -> bool:
+    async def hang_up(self, lookup: RtcCallLookup) -> bool:
         """End a call over WebRTC; False: no worker has it.
 
         Raises:
             Overload: also where a worker that may have it does not answer.
         """
-        result = await self.link.query("hang_up", msgspec.json.encode(request))
+        result = await self.link.query("hang_up", msgspec.json.encode(lookup))
         found = b"true" in result.replies
         if not found and not result.are_all:
             raise _silent()

@@ -213,26 +213,26 @@ class RelayedRtcCalls:
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
 
-    async def session_of(self, request: RtcCallLookup) -> str:
+    async def session_of(self, lookup: RtcCallLookup) -> str:
         """Return the ID of the call's session; empty: no worker has the call.
 
         Raises:
             Overload: the supervisor, or a worker that may have it, does not answer.
         """
-        return await self._workers.session_of_call(request)
+        return await self._workers.session_of_call(lookup)
 
-    async def serve_sideband(self, request: RtcCallLookup, session: str, socket: AiohttpSocket) -> bool:
+    async def serve_sideband(self, lookup: RtcCallLookup, session: str, socket: AiohttpSocket) -> bool:
         """Have the worker of the call use this sideband connection to the end; False: the call is over."""
         end = self._workers.relay(session)
-        return end is not None and await relay(end, ServeSideband(request), socket)
+        return end is not None and await relay(end, ServeSideband(lookup), socket)
 
-    async def hang_up(self, request: RtcCallLookup) -> bool:
+    async def hang_up(self, lookup: RtcCallLookup) -> bool:
         """End the call; False: no worker has it.
 
         Raises:
             Overload: the supervisor, or a worker that may have it, does not answer.
         """
-        return await self._workers.hang_up(request)
+        return await self._workers.hang_up(lookup)
 
 
 # --- the worker of the session --------------------------------------------------------------------
