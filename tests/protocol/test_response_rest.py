@@ -24,7 +24,7 @@ from voicepipe.protocol.response_rest_items import (
     to_wire,
 )
 from voicepipe.protocol.response_rest_request import read_response_request
-from voicepipe.server.gateway.response_question import functions_of, messages_of
+from voicepipe.server.gateway.response_request import functions_of, messages_of
 
 F: Any = {"type": "function", "name": "f", "parameters": {"type": "object"}}
 

@@ -10,7 +10,7 @@ import aiohttp
 import openai
 import pytest
 
-from voicepipe.server.gateway.request_slots import TOKEN_AT_ONCE
+from voicepipe.server.gateway.request_slots import MAX_PER_TOKEN
 from voicepipe.testing.fakes.cues import Hold, LlmCue, Status
 from voicepipe.testing.fakes.script import soon
 from voicepipe.testing.waiting import eventually
@@ -151,7 +151,7 @@ async def test_a_limit_on_spending_needs_prices(fake_server: Any) -> None:
 
 async def test_a_secret_has_few_answers_at_once(fake_server: Any) -> None:
     async with fake_server() as server, await client_of(server) as client, asyncio.TaskGroup() as group:
-        holds = [Hold() for _ in range(TOKEN_AT_ONCE)]
+        holds = [Hold() for _ in range(MAX_PER_TOKEN)]
         server.vendor.llm.cue(*(LlmCue(hold=hold) for hold in holds))
         for _ in holds:
             group.create_task(complete(client))

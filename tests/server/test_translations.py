@@ -187,7 +187,7 @@ async def test_failures_of_either_provider(server: Any, caplog: pytest.LogCaptur
 
 async def test_an_answer_without_end_is_no_translation(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(translate_text, "MIN_CHARS", 10)
-    monkeypatch.setattr(translate_text, "MAX_CHARS", 1)
+    monkeypatch.setattr(translate_text, "MAX_RATIO", 1)
     server.vendor.llm.cue(LlmCue(tokens=("What ",) * 50))
     async with client_of(server) as client:
         with pytest.raises(openai.InternalServerError, match="at most 26 characters"):

@@ -58,17 +58,17 @@ async def realtime(request: web.Request) -> web.StreamResponse:
     check_ready(context)
     grant = await grant_for(principal, handshake, request.query, context)
     live = LiveSession(grant, SessionUsage(UsageLimits(principal, context.quotas, context.cluster)))
-    line = upgrade(ping_ms=context.options.ping_ms, subprotocol=answer_subprotocol(handshake))
-    if not line.can_prepare(request):
+    websocket = upgrade(ping_ms=context.options.ping_ms, subprotocol=answer_subprotocol(handshake))
+    if not websocket.can_prepare(request):
         await context.live_sessions.check(live)
         return upgrade_required()
     async with admitted(live, context) as session:
         share_snapshot(session, principal, grant, context)
-        await line.prepare(request)
-        live.socket = socket = AiohttpSocket(line, request.transport)
+        await websocket.prepare(request)
+        live.socket = socket = AiohttpSocket(websocket, request.transport)
         await run_session(session, live, socket)
     await delete_snapshot(grant.session_id, context)
-    return line
+    return websocket
 
 
 async def _sideband(
@@ -80,29 +80,29 @@ async def _sideband(
         session = await context.other_rtc_calls.session_of(lookup)
     if call is None and not session:
         raise lookup.not_found()
-    line = upgrade(ping_ms=context.options.ping_ms, subprotocol=answer_subprotocol(handshake))
-    if not line.can_prepare(request):
+    websocket = upgrade(ping_ms=context.options.ping_ms, subprotocol=answer_subprotocol(handshake))
+    if not websocket.can_prepare(request):
         return upgrade_required()
-    await line.prepare(request)
-    socket = AiohttpSocket(line, request.transport)
+    await websocket.prepare(request)
+    socket = AiohttpSocket(websocket, request.transport)
     if call is not None:
         await serve_sideband(call, socket)
     elif context.other_rtc_calls is not None and not await context.other_rtc_calls.serve_sideband(
         lookup, session, socket
     ):
         await socket.close(NORMAL, CALL_OVER)
-    return line
+    return websocket
 
 
 async def _resume(request: web.Request, context: ServerContext) -> web.StreamResponse:
     handshake = context.authenticator.handshake(request)
-    line = upgrade(ping_ms=context.options.ping_ms, subprotocol=answer_subprotocol(handshake))
-    if not line.can_prepare(request):
+    websocket = upgrade(ping_ms=context.options.ping_ms, subprotocol=answer_subprotocol(handshake))
+    if not websocket.can_prepare(request):
         return upgrade_required()
     others = context.other_sessions
     if context.session_snapshots is not None:
         others = StoredSessions(context, context.session_snapshots, others)
-    return await resume(request, line, context.live_sessions, context.resumptions, handshake.peer, others)
+    return await resume(request, websocket, context.live_sessions, context.resumptions, handshake.peer, others)
 
 
 def upgrade_required() -> web.Response:

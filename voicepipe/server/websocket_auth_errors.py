@@ -37,16 +37,16 @@ def websocket_auth_errors(handler: Handler) -> Handler:
 
 
 async def _send_error(request: web.Request, context: ServerContext, error: AuthError) -> web.StreamResponse:
-    line = upgrade(
+    websocket = upgrade(
         ping_ms=context.options.ping_ms, subprotocol=answer_subprotocol(context.authenticator.handshake(request))
     )
-    if not line.can_prepare(request):
+    if not websocket.can_prepare(request):
         raise error
-    await line.prepare(request)
-    socket = AiohttpSocket(line, request.transport)
+    await websocket.prepare(request)
+    socket = AiohttpSocket(websocket, request.transport)
     await socket.send(_event(error))
     await socket.close(NOT_AUTHORISED if error.status == 401 else POLICY_VIOLATION, error.why)
-    return line
+    return websocket
 
 
 def _event(error: AuthError) -> bytes:

@@ -83,7 +83,7 @@ FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 async def export_turns(request: web.Request) -> web.StreamResponse:
     """Send all turns that match, newest first, as `format=csv` or `jsonl`.
 
-    A failure while sending cuts the connection, so that the client cannot take half of a file for all of it.
+    A failure while sending aborts the connection, so that the client does not take half of a file for all of it.
     """
     context = request.app[CONTEXT]
     principal = await context.authenticator.admit(request)
@@ -93,18 +93,18 @@ async def export_turns(request: web.Request) -> web.StreamResponse:
     project = principal.requested_project(request.query.get("project"))
     first = await context.turns.list(project, query)  # an immediate failure still has its own status
     content_type = "text/csv" if kind == "csv" else "application/x-ndjson"
-    line = StreamedResponse(
+    response = StreamedResponse(
         request, content_type, lambda: {"Content-Disposition": f'attachment; filename="turns.{kind}"'}
     )
     try:
-        await line.send(BOM_UTF8 + csv_rows([COLUMNS]) if kind == "csv" else b"")  # Excel needs the BOM
+        await response.send(BOM_UTF8 + csv_rows([COLUMNS]) if kind == "csv" else b"")  # Excel needs the BOM
         async for turns in _pages(context.turns, project, query, first):
             visible = tuple(visible_turn(turn, principal) for turn in turns)
-            await line.send(await asyncio.to_thread(_written, visible, kind))
-        return await line.end(b"")
+            await response.send(await asyncio.to_thread(_written, visible, kind))
+        return await response.end(b"")
     except VoicepipeError as why:
         log_event("export_failed", why=str(why))
-        line.cut()
+        response.cut()
         raise ConnectionResetError("the export broke") from why
 
 

@@ -37,7 +37,8 @@ MAX_ID_CHARS: Final = 64
 async def stream_turns(request: web.Request) -> web.StreamResponse:
     """Send events until either side disconnects: `turn`, `live`, `sessions`, `loop`, `storage` and `dropped`.
 
-    `Last-Event-ID` (or `?after=`) continues after that event. A client that loses its permission is disconnected.
+    `Last-Event-ID` (or `?after=`) continues after that event. A client that loses its permission is
+    disconnected.
     """
     context = request.app[CONTEXT]
     principal = await context.authenticator.admit(request)
@@ -58,8 +59,8 @@ def _filter(request: web.Request, principal: Principal) -> EventFilter:
     prefix = "" if principal.claims is None else session_prefix(principal.claims)
 
     def accepts(event: FeedEvent) -> bool:
-        its = project is None or event.project == project
-        return its and event.session.startswith(prefix) and session in (None, event.session)
+        is_in_project = project is None or event.project == project
+        return is_in_project and event.session.startswith(prefix) and session in (None, event.session)
 
     return accepts
 
@@ -71,9 +72,9 @@ class _Stream:
         self._request, self._context, self._reader = request, context, reader
         self._project = principal.requested_project(request.query.get("project"))
         self._is_operator = principal.claims is None
-        self._line = StreamedResponse(request, EVENTS, dict)
+        self._response = StreamedResponse(request, EVENTS, dict)
         self._sent: dict[str, bytes] = {}
-        self._spoke_ms = self._checked_ms = monotonic_ms()
+        self._sent_ms = self._checked_ms = monotonic_ms()
         self._loop_ms: int | None = None
 
     async def run(self) -> web.StreamResponse:
@@ -86,15 +87,15 @@ class _Stream:
                 data = event.data if self._is_operator else event.veiled_data
                 await self._send(_event(event.kind, data, event.id))
                 event = await self._reader.next(0)
-        return await self._line.end(b"")
+        return await self._response.end(b"")
 
     async def _send(self, piece: bytes) -> None:
         now_ms = monotonic_ms()
-        if not piece and now_ms - self._spoke_ms >= HEARTBEAT_MS:
+        if not piece and now_ms - self._sent_ms >= HEARTBEAT_MS:
             piece = b":\n\n"
         if piece:
-            self._spoke_ms = now_ms
-            await self._line.send(piece)
+            self._sent_ms = now_ms
+            await self._response.send(piece)
 
     async def _may_go_on(self) -> bool:
         if monotonic_ms() - self._checked_ms < CHECK_MS:

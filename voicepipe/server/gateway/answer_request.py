@@ -1,4 +1,4 @@
-"""A request for an LLM's answer, as chat completions and responses have it in common."""
+"""A request for an LLM's answer, in the form that chat completions and responses share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from voicepipe.ports.model import Function, Message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerRequest:
-    """A request, checked, in the form of the model's port. What is not here has no equal in the other endpoint."""
+    """A validated request in the form of the model's port. It has the fields that both endpoints have."""
 
     model: str
     """The requested name: an agent, a pool or a spec."""
@@ -29,11 +29,11 @@ class AnswerRequest:
     safety_identifier: str | None = None
     metadata: tuple[tuple[str, str], ...] = ()
     models: tuple[str, ...] = ()
-    """The other LLMs that may answer, best first."""
+    """Names of the other LLMs that may answer, best first."""
 
     deadline_ms: int | None = None
     instruction_field: str | None = None
-    """Path of the first field that instructs the model; None: the request brings no instructions."""
+    """Path of the first field with instructions; None: the request has no instructions."""
 
     output_limit_field: str
     """Name of the field that limits the answer's length."""

@@ -1,8 +1,8 @@
-"""`POST /v1/chat/completions`: any model of this server behind OpenAI's published request.
+"""`POST /v1/chat/completions`: any model of this server, by OpenAI's published request.
 
 The response headers are sent with the first text. So a refusal has its own status, and the headers can name the
-provider and its latency. A client that disconnects cancels its request: the lost connection cancels the route, and
-leaving the model's context closes the provider's side.
+provider and its latency. A client that disconnects cancels the request: aiohttp cancels the handler, and leaving the
+model's context closes the connection to the provider.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from voicepipe.protocol.chat_response import Completion
 from voicepipe.server.authenticate import Principal
 from voicepipe.server.context import CONTEXT, ServerContext
 from voicepipe.server.gateway.chat_answer import ChatAnswer
-from voicepipe.server.gateway.chat_request import Question, of_chat, question_for
+from voicepipe.server.gateway.chat_request import RoutedRequest, answer_request_of_chat, route_request
 from voicepipe.server.gateway.chat_usage import ChatUsage
-from voicepipe.server.gateway.exchange import Exchange, Settled
+from voicepipe.server.gateway.exchange import AnswerResult, Exchange
 from voicepipe.server.realtime import check_ready
 from voicepipe.server.request_bodies import read_body
 
 MAX_BODY_BYTES: Final = 4 << 20
-"""Maximum size of the body, which may hold images. JSON is read and written without a pause, in a thread too, and other
-users wait: some 5 ms for this size."""
+"""Maximum size of the body, which may have images. Reading JSON blocks all other users, in a thread too: some 5 ms for
+this size."""
 
 
 async def chat_completions(request: web.Request) -> web.StreamResponse:
@@ -37,32 +37,33 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
     principal.check_scope(CHAT)
     check_ready(context)
     requested = await _read_request(request)
-    question = await question_for(principal, of_chat(requested), context.authenticator.handshake(request), context)
+    handshake = context.authenticator.handshake(request)
+    routed = await route_request(principal, answer_request_of_chat(requested), handshake, context)
     async with context.chat_slots.slot(principal) as slot:
         id_ = f"chatcmpl-{secrets.token_hex(16)}"
-        work = _ChatWork(id_, request, requested, question, principal, context)
-        return await Exchange("chat", id_, requested.model, slot, context).run(work)
+        responder = _ChatResponder(id_, request, requested, routed, principal, context)
+        return await Exchange("chat", id_, requested.model, slot, context).run(responder)
 
 
 async def _read_request(request: web.Request) -> ChatRequest:
     return read_chat_request(await read_body(request, MAX_BODY_BYTES))
 
 
-class _ChatWork:
-    """A chat completion: its request and its answer."""
+class _ChatResponder:
+    """Answers a chat completion."""
 
     def __init__(
         self,
         id_: str,
         request: web.Request,
         requested: ChatRequest,
-        question: Question,
+        routed: RoutedRequest,
         principal: Principal,
         context: ServerContext,
     ) -> None:
-        self._requested, self._question, self._models = requested, question, context.chat_models
+        self._requested, self._routed, self._models = requested, routed, context.chat_models
         self._principal, self._response_cache = principal, context.response_cache
-        self._usage = ChatUsage(question.request, question.route.specs[0], requested.ignored, to_page=question.to_page)
+        self._usage = ChatUsage(routed.request, routed.route.specs[0], requested.ignored, to_page=routed.to_page)
         about = Completion(id_, unix_s(), requested.model)
         self._answer = ChatAnswer(request, about, self._usage, self._models, requested.stops)
 
@@ -71,19 +72,19 @@ class _ChatWork:
         return self._usage.spec
 
     @property
-    def line(self) -> web.StreamResponse | None:
-        return self._answer.line
+    def sent_response(self) -> web.StreamResponse | None:
+        return self._answer.sent_response
 
     async def answer(self) -> web.StreamResponse:
         options = self._requested.stream_options
-        question = self._question
-        async with self._response_cache.open(self._principal, question.route, question.request, self._usage) as events:
+        routed = self._routed
+        async with self._response_cache.open(self._principal, routed.route, routed.request, self._usage) as events:
             if not self._requested.stream:
-                return await self._answer.whole(events)
+                return await self._answer.complete(events)
             return await self._answer.stream(events, with_usage=options is not None and options.include_usage)
 
     async def fail(self, error: bytes) -> web.StreamResponse:
         return await self._answer.fail(error)
 
-    def settled(self, *, failed: bool) -> Settled:
-        return self._usage.settled(self._models, failed=failed)
+    def result(self, *, failed: bool) -> AnswerResult:
+        return self._usage.result(self._models, failed=failed)

@@ -1,4 +1,4 @@
-"""Convert a model's events to the answer of one request: streamed, or whole."""
+"""Convert a model's events to the response of one request: streamed, or in one piece."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from voicepipe.server.gateway.chat_usage import ChatUsage
 from voicepipe.server.streaming import EVENTS, StreamedResponse
 
 MAX_CHARS: Final = 4 << 20
-"""Maximum size of a whole answer, which is held in memory: some million tokens."""
+"""Maximum size of an answer, which is collected in memory: some million tokens."""
 
 ModelEvents = AsyncIterator[ModelEvent]
 
 
 class ChatAnswer:
-    """An answer. Nothing is sent before the model's first event, so that a failure keeps its status."""
+    """Sends an answer. Nothing is sent before the model's first event, so that a failure has its own status."""
 
     def __init__(
         self, request: web.Request, about: Completion, usage: ChatUsage, models: ChatModels, stops: tuple[str, ...]
@@ -35,18 +35,18 @@ class ChatAnswer:
         self._out = StreamedResponse(request, EVENTS, self._headers)
 
     @property
-    def line(self) -> web.StreamResponse | None:
-        """A streamed answer whose headers were sent."""
-        return self._out.line
+    def sent_response(self) -> web.StreamResponse | None:
+        """The streamed response, once its headers were sent."""
+        return self._out.sent_response
 
-    async def whole(self, events: ModelEvents) -> web.Response:
-        """Collect the answer and send it in one piece.
+    async def complete(self, events: ModelEvents) -> web.Response:
+        """Collect the answer, and return the response.
 
         Raises:
             StageError: the model failed, or the answer did not end.
         """
         texts, calls, n_chars = list[str](), dict[int, list[str]](), 0
-        async for event in self._seen(events):
+        async for event in self._recorded(events):
             match event:
                 case TextDelta(text):
                     texts.append(text)
@@ -63,8 +63,8 @@ class ChatAnswer:
             text="".join(texts),
             calls=made,
             reason=self._reason(),
-            used=self._usage.used(),
-            ours=self._usage.ours(self._models),
+            used=self._usage.tokens(),
+            ours=self._usage.voicepipe_field(self._models),
         )
         return web.Response(body=body, content_type="application/json", headers=self._headers())
 
@@ -76,25 +76,25 @@ class ChatAnswer:
             ConnectionError: the client has disconnected, or reads nothing.
         """
         chunks = ChunkWriter(self._about, with_usage=with_usage)
-        async for event in self._seen(events):
+        async for event in self._recorded(events):
             match event:
                 case TextDelta(text):
                     await self._out.send(chunks.text(text))
                 case CallDelta(index, call_id, name, arguments):
                     await self._out.send(chunks.call(index, call_id, name, arguments))
                 case Finished(reason):
-                    await self._out.send(chunks.finish(reason, self._usage.ours()))
-        last = chunks.usage(self._usage.used(), self._usage.ours(self._models)) if with_usage else b""
+                    await self._out.send(chunks.finish(reason, self._usage.voicepipe_field()))
+        last = chunks.usage(self._usage.tokens(), self._usage.voicepipe_field(self._models)) if with_usage else b""
         return await self._out.end(last + DONE)
 
     async def fail(self, error: bytes) -> web.StreamResponse:
         """End a streamed answer with an error, in the published JSON; without `[DONE]`, which means success."""
         return await self._out.end(failed(error))
 
-    async def _seen(self, events: ModelEvents) -> ModelEvents:
-        """Yield the remaining events, counted, and cut at a stop sequence. The calling code closes the stream."""
+    async def _recorded(self, events: ModelEvents) -> ModelEvents:
+        """Record and yield the events up to a stop sequence. The calling code closes the stream."""
         async for event in events:
-            self._usage.see(event, monotonic_ms() - self._began_ms)
+            self._usage.record(event, monotonic_ms() - self._began_ms)
             match event:
                 case TextDelta(text):
                     if piece := self._cutter.push(text):
@@ -111,7 +111,7 @@ class ChatAnswer:
 
     def _stopped(self) -> Finished:
         finished = Finished("stop")
-        self._usage.see(finished, monotonic_ms() - self._began_ms)
+        self._usage.record(finished, monotonic_ms() - self._began_ms)
         return finished
 
     def _headers(self) -> dict[str, str]:

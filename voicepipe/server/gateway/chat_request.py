@@ -1,4 +1,4 @@
-"""Convert a request for an answer to a question to a model, as far as the client's credential allows."""
+"""Route a request for an answer: find its model, and apply the client secret."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from voicepipe.server.chat_ports import ChatRoute
 from voicepipe.server.context import ServerContext
 from voicepipe.server.errors import NotFound
 from voicepipe.server.gateway.answer_request import AnswerRequest
-from voicepipe.server.gateway.chat_token_policy import check_may_request, held
+from voicepipe.server.gateway.chat_token_policy import apply_token_policy, check_may_request
 from voicepipe.server.gateway.default_models import route_of
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """A question and its route."""
+class RoutedRequest:
+    """A request to a model, and its route."""
 
     route: ChatRoute
     request: ModelRequest
     to_page: bool
-    """The answer goes to a page."""
+    """Whether the answer goes to a web page, which does not get the providers' own error texts."""
 
 
-def of_chat(requested: ChatRequest) -> AnswerRequest:
-    """Return a chat completions request in the common form."""
-    ours = requested.voicepipe
+def answer_request_of_chat(requested: ChatRequest) -> AnswerRequest:
+    """Return a request of chat completions in the form that both endpoints share."""
+    extension = requested.voicepipe
     return AnswerRequest(
         model=requested.model,
         messages=tuple(messages(requested.messages)),
@@ -56,25 +56,25 @@ def of_chat(requested: ChatRequest) -> AnswerRequest:
         safety_identifier=requested.safety_identifier,
         metadata=tuple((requested.metadata or {}).items()),
         models=tuple(requested.models or ()),
-        deadline_ms=ours.deadline_ms if ours is not None else None,
+        deadline_ms=extension.deadline_ms if extension is not None else None,
         instruction_field=_instruction_field(requested.messages),
         output_limit_field="max_completion_tokens",
     )
 
 
-async def question_for(
+async def route_request(
     principal: Principal, requested: AnswerRequest, handshake: Handshake, context: ServerContext
-) -> Question:
-    """Find the model, apply the client secret's locks and limits, and build the question.
+) -> RoutedRequest:
+    """Find the model, apply the client secret's locks and limits, and return the request to the model.
 
     Raises:
         AuthError: 403, when the client secret does not allow this page, model or agent.
-        Missing: 404, for a model that does not exist.
+        NotFound: 404, for a model that does not exist.
         ProtocolError: a field is locked.
     """
     claims = principal.claims
     route = _route(requested.model, "model", claims, handshake, context)
-    others = [_route(name, f"models[{n}]", claims, handshake, context) for n, name in enumerate(requested.models)]
+    alternatives = [_route(name, f"models[{n}]", claims, handshake, context) for n, name in enumerate(requested.models)]
     request = ModelRequest(
         model=route.model_name,
         messages=requested.messages,
@@ -83,15 +83,15 @@ async def question_for(
         max_output_tokens=requested.max_output_tokens,
         temperature=requested.temperature,
         passed=requested.passed,
-        session=_session(principal.project, requested),
+        session=_prompt_cache_name(principal.project, requested),
         user=requested.user or requested.safety_identifier or "",
-        models=tuple(dict.fromkeys(spec for other in others for spec in other.specs)),
+        models=tuple(dict.fromkeys(spec for route in alternatives for spec in route.specs)),
         metadata=requested.metadata,
         deadline_ms=requested.deadline_ms,
     )
     if claims is None:
-        return Question(route, request, to_page=False)
-    return Question(route, await held(request, requested, claims, route, context), to_page=True)
+        return RoutedRequest(route, request, to_page=False)
+    return RoutedRequest(route, await apply_token_policy(request, requested, claims, route, context), to_page=True)
 
 
 def messages(written: Iterable[ChatMessage]) -> Iterator[Message]:
@@ -115,8 +115,9 @@ def messages(written: Iterable[ChatMessage]) -> Iterator[Message]:
 def functions(requested: ChatRequest) -> Iterator[Function]:
     """Return the tools that the model may call."""
     for tool in requested.tools or ():
-        its = tool.function
-        yield Function(its.name, its.description or "", bytes(its.parameters).decode(), its.strict)
+        function = tool.function
+        parameters = bytes(function.parameters).decode()
+        yield Function(function.name, function.description or "", parameters, function.strict)
 
 
 def _texts(content: str | Iterable[TextPart | RefusalPart]) -> tuple[Text, ...]:
@@ -134,8 +135,8 @@ def _instruction_field(written: Iterable[ChatMessage]) -> str | None:
     return next((f"messages[{n}]" for n, message in enumerate(written) if isinstance(message, roles)), None)
 
 
-def _session(project: str, requested: AnswerRequest) -> str:
-    """Return one name for requests that share a prompt. A provider uses it for its cache and learns nothing from it."""
+def _prompt_cache_name(project: str, requested: AnswerRequest) -> str:
+    """Return a name for requests that share a prompt, for the provider's cache. It is a digest of the client's key."""
     shared = requested.prompt_cache_key or requested.user or requested.safety_identifier
     return hashlib.sha256(f"{project}/{shared}".encode()).hexdigest()[:32] if shared else ""
 

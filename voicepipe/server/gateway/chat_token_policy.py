@@ -15,7 +15,7 @@ from voicepipe.server.context import ServerContext
 from voicepipe.server.gateway.answer_request import AnswerRequest
 from voicepipe.server.gateway.token_policy import check_may_reach, field_locked, token_session
 
-NOTHING: Final = Usage(input_tokens=0, output_tokens=0)
+NO_TOKENS: Final = Usage(input_tokens=0, output_tokens=0)
 
 
 def check_may_request(claims: Claims, route: ChatRoute, handshake: Handshake, context: ServerContext) -> None:
@@ -24,16 +24,17 @@ def check_may_request(claims: Claims, route: ChatRoute, handshake: Handshake, co
     Raises:
         AuthError: 403, naming the allowed agents and models.
     """
-    unpriced = (spec for spec in (*route.specs, *route.reached) if context.chat_models.cost_usd(spec, NOTHING) is None)
+    cost_usd = context.chat_models.cost_usd
+    unpriced = (spec for spec in (*route.specs, *route.reached) if cost_usd(spec, NO_TOKENS) is None)
     check_may_reach(claims, route.name, route.agent, handshake, unpriced=next(unpriced, None))
 
 
-async def held(
+async def apply_token_policy(
     request: ModelRequest, requested: AnswerRequest, claims: Claims, route: ChatRoute, context: ServerContext
 ) -> ModelRequest:
-    """Return the question with the client secret's session settings, locks and routing applied.
+    """Return the request with the client secret's session settings, locks and routing applied.
 
-    Instructions of the secret's session apply when they are locked, or when the request brings no instructions.
+    Instructions of the secret's session apply if they are locked, or if the request has no instructions.
 
     Raises:
         AuthError: the secret's session settings are no longer stored.

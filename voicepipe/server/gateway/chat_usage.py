@@ -20,15 +20,15 @@ from voicepipe.ports.model import (
 from voicepipe.protocol.chat_response import TokensUsed
 from voicepipe.protocol.json_fields import JsonObject
 from voicepipe.server.chat_ports import ChatModels
-from voicepipe.server.gateway.exchange import Settled
+from voicepipe.server.gateway.exchange import AnswerResult
 from voicepipe.turn.cost import estimated_tokens
 
 
 class ChatUsage:
-    """Counters of one answer. Times are ms after the question."""
+    """The usage of one answer. Times are ms after the request."""
 
     def __init__(self, request: ModelRequest, spec: str, ignored: Sequence[str], *, to_page: bool) -> None:
-        """Begin with nothing.
+        """Prepare.
 
         Args:
             spec: the spec that answers unless a router reports another one.
@@ -37,7 +37,7 @@ class ChatUsage:
         """
         self._request, self._ignored, self._to_page = request, ignored, to_page
         self.spec = spec
-        """The provider's spec that answers."""
+        """The spec of the provider that answers."""
 
         self.cache: Literal["hit", "miss"] | None = None
         """Whether the answer came from the response cache; None: the request may not use it."""
@@ -46,20 +46,20 @@ class ChatUsage:
         """Time to the first text or function call."""
 
         self.finished: Finished | None = None
-        self._why = ""
+        self._route_reason = ""
         self._attempts: list[Attempted] = []
         self._usage: Usage | None = None
         self._n_chars = 0
 
-    def see(self, event: ModelEvent, now_ms: int) -> None:
+    def record(self, event: ModelEvent, now_ms: int) -> None:
         """Record the next event of the answer."""
         match event:
             case TextDelta(text):
-                self._spoke(len(text), now_ms)
+                self._add_output(len(text), now_ms)
             case CallDelta(name=name, arguments=arguments):
-                self._spoke(len(name) + len(arguments), now_ms)
+                self._add_output(len(name) + len(arguments), now_ms)
             case Routed(provider, why):
-                self.spec, self._why = provider, why
+                self.spec, self._route_reason = provider, why
             case Attempted():
                 self._attempts.append(event)
             case Usage() if event.is_possible:
@@ -69,31 +69,31 @@ class ChatUsage:
 
     @property
     def reported(self) -> Usage | None:
-        """The tokens as the provider counts them; None: it has not reported them."""
+        """The tokens as the provider reports them; None: the provider has not reported them."""
         return self._usage
 
     @property
     def estimated(self) -> bool:
-        """Whether the tokens are an estimate, since the provider has not reported them."""
+        """Whether the tokens are an estimate: the provider has not reported them."""
         return self._usage is None
 
-    def used(self) -> TokensUsed:
-        """The tokens that the answer used."""
+    def tokens(self) -> TokensUsed:
+        """Return the tokens of the answer: as reported, or an estimate."""
         known = self._usage
         if known is not None:
             return TokensUsed(known.input_tokens, known.output_tokens, known.cached_tokens, known.cache_write_tokens)
-        # Otherwise a client that disconnects just before the end would pay nothing.
-        read, written = estimated_tokens(text_chars(self._request)), estimated_tokens(self._n_chars)
-        return TokensUsed(int(read), math.ceil(written), 0)
+        # An estimate: otherwise a client that disconnects just before the end would pay nothing.
+        n_input, n_output = estimated_tokens(text_chars(self._request)), estimated_tokens(self._n_chars)
+        return TokensUsed(int(n_input), math.ceil(n_output), 0)
 
     def answer_usd(self, models: ChatModels) -> float | None:
         """Return the provider's price of the answer alone; None: unknown."""
-        used = self.used()
-        guessed = Usage(input_tokens=used.input, output_tokens=used.output)
-        return models.cost_usd(self.spec, self._usage or guessed)
+        used = self.tokens()
+        estimated = Usage(input_tokens=used.input, output_tokens=used.output)
+        return models.cost_usd(self.spec, self._usage or estimated)
 
     def cost_usd(self, models: ChatModels) -> float | None:
-        """The answer's cost, including failed attempts; 0 from the cache; None: unknown."""
+        """Return the answer's cost, including failed attempts; 0 from the cache; None: unknown."""
         if self.cache == "hit":
             return 0.0
         cost = self.answer_usd(models)
@@ -104,16 +104,17 @@ class ChatUsage:
         """The cost of the attempts whose answers were not sent."""
         return sum(attempt.cost_usd or 0.0 for attempt in self._attempts if attempt.outcome != "spoke")
 
-    def settled(self, models: ChatModels, *, failed: bool) -> Settled:
-        """Return the outcome of the answer, for the log and the limits."""
-        in_vain = failed and self.ttft_ms is None
-        cost_usd = self.lost_usd if in_vain else self.cost_usd(models)
+    def result(self, models: ChatModels, *, failed: bool) -> AnswerResult:
+        """Return the result of the answer, for the log and the limits."""
+        is_unanswered = failed and self.ttft_ms is None
+        cost_usd = self.lost_usd if is_unanswered else self.cost_usd(models)
         cache = {} if self.cache is None else {"cache": self.cache}
-        figures = {"ttft_ms": self.ttft_ms} | cache | ({} if in_vain else {"cost_usd": cost_usd, **self._tokens()})
-        return Settled(cost_usd, figures, in_vain)
+        costs = {} if is_unanswered else {"cost_usd": cost_usd, **self._token_figures()}
+        figures = {"ttft_ms": self.ttft_ms} | cache | costs
+        return AnswerResult(cost_usd, figures, is_unanswered)
 
-    def _tokens(self) -> dict[str, int | bool]:
-        used = self.used()
+    def _token_figures(self) -> dict[str, int | bool]:
+        used = self.tokens()
         return {
             "input_tokens": used.input,
             "output_tokens": used.output,
@@ -122,18 +123,18 @@ class ChatUsage:
         }
 
     def headers(self) -> dict[str, str]:
-        """Return the answer's headers that report these figures."""
+        """Return the response headers with the usage."""
         ttft = {} if self.ttft_ms is None else {"X-Voicepipe-TTFT-Ms": str(self.ttft_ms)}
         cache = {} if self.cache is None else {"X-Voicepipe-Cache": self.cache}
         return {"X-Voicepipe-Route": self.spec.encode("ascii", "replace").decode()} | ttft | cache
 
-    def ours(self, models: ChatModels | None = None) -> JsonObject:
-        """Return the answer's own field; with its cost if `models`, which have the prices, are given."""
+    def voicepipe_field(self, models: ChatModels | None = None) -> JsonObject:
+        """Return the response's field `voicepipe`; with the cost if `models`, which have the prices, are given."""
         fields: JsonObject = {"route": self.spec, "ttft_ms": self.ttft_ms}
         if self.cache is not None:
             fields["cache"] = self.cache
-        if self._why and not self._to_page:
-            fields["why"] = self._why
+        if self._route_reason and not self._to_page:
+            fields["why"] = self._route_reason
         if self._attempts and not self._to_page:
             fields["attempts"] = [_attempt(attempt) for attempt in self._attempts]
         if self._ignored:
@@ -142,7 +143,7 @@ class ChatUsage:
             fields |= {"cost_usd": self.cost_usd(models), "estimated": self.estimated}
         return fields
 
-    def _spoke(self, n_chars: int, now_ms: int) -> None:
+    def _add_output(self, n_chars: int, now_ms: int) -> None:
         self._n_chars += n_chars
         if self.ttft_ms is None:
             self.ttft_ms = now_ms

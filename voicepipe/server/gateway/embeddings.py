@@ -1,6 +1,6 @@
-"""`POST /v1/embeddings`: the embedding models of the settings, behind OpenAI's published request.
+"""`POST /v1/embeddings`: the embedding models of the settings, by OpenAI's published request.
 
-A vendor's usual name means no other model here: vectors of two models can't be compared.
+A vendor's model name is not routed to another model: vectors of two models can't be compared.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from voicepipe.server.context import CONTEXT, ServerContext
 from voicepipe.server.embedding_ports import EmbeddingRoute
 from voicepipe.server.errors import NotFound
 from voicepipe.server.gateway.chat import MAX_BODY_BYTES
-from voicepipe.server.gateway.exchange import Exchange, Settled
+from voicepipe.server.gateway.exchange import AnswerResult, Exchange
 from voicepipe.server.gateway.token_policy import check_may_reach
 from voicepipe.server.realtime import check_ready
 from voicepipe.server.request_bodies import read_body
 from voicepipe.turn.cost import estimated_tokens
 
 MAX_TOKENS: Final = 10_000_000
-"""A larger count of tokens is a provider's error."""
+"""A larger count of tokens is an error of the provider."""
 
 
 async def embeddings(request: web.Request) -> web.StreamResponse:
-    """Validate the request, then pass it to the provider and send its answer."""
+    """Validate the request, forward it to the provider, and return the answer."""
     context = request.app[CONTEXT]
     principal = await context.authenticator.admit(request)
     principal.check_scope(CHAT)
@@ -38,8 +38,8 @@ async def embeddings(request: web.Request) -> web.StreamResponse:
     requested = read_embedding_request(await read_body(request, MAX_BODY_BYTES))
     route = _route(request, principal, requested.model, context)
     async with context.chat_slots.slot(principal) as slot:
-        work = _EmbeddingWork(requested, route, context)
-        return await Exchange("embedding", work.id, requested.model, slot, context).run(work)
+        responder = _EmbeddingResponder(requested, route, context)
+        return await Exchange("embedding", responder.id, requested.model, slot, context).run(responder)
 
 
 def _route(request: web.Request, principal: Principal, name: str, context: ServerContext) -> EmbeddingRoute:
@@ -54,8 +54,8 @@ def _route(request: web.Request, principal: Principal, name: str, context: Serve
     return route
 
 
-class _EmbeddingWork:
-    """A request and its vectors."""
+class _EmbeddingResponder:
+    """Answers a request with vectors."""
 
     def __init__(self, requested: EmbeddingRequest, route: EmbeddingRoute, context: ServerContext) -> None:
         self.id = f"embd-{secrets.token_hex(16)}"
@@ -68,18 +68,18 @@ class _EmbeddingWork:
 
     async def answer(self) -> web.StreamResponse:
         answered = await self._route.model.pass_on(self._requested)
-        known = 0 if answered.usage is None else answered.usage.prompt_tokens
-        is_possible = 0 < known <= MAX_TOKENS
-        self._n_tokens = known if is_possible else math.ceil(estimated_tokens(self._requested.n_chars))
-        ours: JsonObject = {"route": self.spec, "cost_usd": self._cost_usd(), "estimated": not is_possible}
-        body = embeddings_answer(self._requested.model, answered.data, self._n_tokens, ours)
+        n_reported = 0 if answered.usage is None else answered.usage.prompt_tokens
+        is_possible = 0 < n_reported <= MAX_TOKENS
+        self._n_tokens = n_reported if is_possible else math.ceil(estimated_tokens(self._requested.n_chars))
+        extension: JsonObject = {"route": self.spec, "cost_usd": self._cost_usd(), "estimated": not is_possible}
+        body = embeddings_answer(self._requested.model, answered.data, self._n_tokens, extension)
         headers = {"X-Request-Id": self.id, "X-Voicepipe-Route": self.spec.encode("ascii", "replace").decode()}
         return web.Response(body=body, content_type="application/json", headers=headers)
 
-    def settled(self, *, failed: bool) -> Settled:
+    def result(self, *, failed: bool) -> AnswerResult:
         if self._n_tokens is None:
-            return Settled(None, {}, in_vain=failed)
-        return Settled(self._cost_usd(), {"input_tokens": self._n_tokens, "cost_usd": self._cost_usd()})
+            return AnswerResult(None, {}, is_unanswered=failed)
+        return AnswerResult(self._cost_usd(), {"input_tokens": self._n_tokens, "cost_usd": self._cost_usd()})
 
     def _cost_usd(self) -> float | None:
         return self._models.cost_usd(self.spec, self._n_tokens or 0)

@@ -1,4 +1,4 @@
-"""Run one REST request: apply limits of time and money, end it on revocation, and charge its cost."""
+"""Run one REST request: apply its time and spending limits, end it on revocation, and charge its cost."""
 
 from __future__ import annotations
 
@@ -29,39 +29,39 @@ STAGES: Final[dict[Kind, str]] = {
     "translation": "stt",
     "embedding": "embedding",
 }
-"""The stage that is late when a request has no end."""
+"""The stage that a timeout of the request names."""
 
 
-class RestCall:
-    """An answer, as far as it can be ended from outside: at its time limit, or when its client secret is revoked."""
+class RunningAnswer:
+    """A running answer, which ends at its time limit, or when its client secret is revoked."""
 
-    def __init__(self, stage: str, length_s: int) -> None:
-        self._stage, self._length_s = stage, length_s
-        self.limit = asyncio.timeout(length_s)
-        """The timeout that the work runs in; ends the work with a TimeoutError."""
+    def __init__(self, stage: str, max_s: int) -> None:
+        self._stage, self._max_s = stage, max_s
+        self.timeout = asyncio.timeout(max_s)
+        """The timeout of the answer: it ends with a TimeoutError."""
 
         self._ending: Ending | None = None
 
     def end_now(self, ending: Ending) -> None:
-        """Cut the answer."""
+        """End the answer at once."""
         if self._ending is None:
             self._ending = ending
-            if not self.limit.expired():  # the answer is ending at this instant
-                self.limit.reschedule(loop_s())
+            if not self.timeout.expired():  # the answer is ending at this instant
+                self.timeout.reschedule(loop_s())
 
     def end_after_turn(self, ending: Ending) -> None:
-        """Do nothing: the answer is the turn, and nothing comes after it."""
+        """Do nothing: the answer is the turn, and the last one."""
 
-    def why(self, spec: str) -> Exception:
-        """The reason for the TimeoutError."""
+    def error(self, spec: str) -> Exception:
+        """Return the error that the TimeoutError stands for."""
         if self._ending is not None:
             return AuthError(self._ending.why, code=self._ending.code)
-        return StageTimeout(self._stage, provider=spec, why=f"no end within {self._length_s} s", retryable=False)
+        return StageTimeout(self._stage, provider=spec, why=f"no end within {self._max_s} s", retryable=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
-    """The outcome of an answer."""
+class AnswerResult:
+    """The result of an answer, for the log and the limits."""
 
     cost_usd: float | None
     """The cost in USD; None: unknown."""
@@ -69,96 +69,96 @@ class Settled:
     figures: dict[str, Any]
     """Further fields of the log event."""
 
-    in_vain: bool = False
-    """The provider failed: do not count a turn."""
+    is_unanswered: bool = False
+    """The provider failed before its first output: do not count a turn."""
 
 
-class Work(Protocol):
-    """The parts that answer one kind of request."""
+class Responder(Protocol):
+    """Answers one kind of request."""
 
     @property
     def spec(self) -> str:
-        """The specs that may answer."""
+        """The spec of the provider that answers."""
         ...
 
     async def answer(self) -> web.StreamResponse:
         """Call the provider, and send the answer."""
         ...
 
-    def settled(self, *, failed: bool) -> Settled:
-        """Return the outcome, whether the answer succeeded or failed."""
+    def result(self, *, failed: bool) -> AnswerResult:
+        """Return the result; `failed`: the answer failed."""
         ...
 
 
 @runtime_checkable
-class StreamedWork(Work, Protocol):
-    """Work whose answer may be streamed."""
+class StreamingResponder(Responder, Protocol):
+    """A responder whose answer may be streamed."""
 
     @property
-    def line(self) -> web.StreamResponse | None:
-        """A streamed answer whose headers were sent."""
+    def sent_response(self) -> web.StreamResponse | None:
+        """The streamed response, once its headers were sent."""
         ...
 
     async def fail(self, error: bytes) -> web.StreamResponse:
-        """End a streamed answer in the middle. `error` is the published JSON."""
+        """End a streamed response with an error. `error` is the published JSON."""
         ...
 
 
 class Exchange:
-    """A principal's request."""
+    """One request of a principal, and its answer."""
 
     def __init__(self, kind: Kind, id_: str, model: str, slot: RequestSlot, context: ServerContext) -> None:
-        """`model` is the requested name; `id_` identifies the answer in the log."""
+        """`model`: the requested name. `id_`: the ID of the answer in the log."""
         self._kind, self._id, self._model = kind, id_, model
         self._slot, self._principal, self._context = slot, slot.principal, context
         claims = self._principal.claims
         self._usage_limits = UsageLimits(self._principal, context.quotas, context.cluster)
-        length_s = context.options.max_session_s
-        self._call = RestCall(STAGES[kind], min(length_s, (claims and claims.limits.session_seconds) or length_s))
+        max_s = context.options.max_session_s
+        self._answer = RunningAnswer(STAGES[kind], min(max_s, (claims and claims.limits.session_seconds) or max_s))
         self._began_ms = monotonic_ms()
 
-    async def run(self, work: Work) -> web.StreamResponse:
+    async def run(self, responder: Responder) -> web.StreamResponse:
         """Run the request, and charge its cost, whether it succeeds or fails."""
         await self._usage_limits.take_turn()
         tracing, labels = self._context.tracing, {"project": self._principal.project, "model": self._model}
         with tracing.answer(self._kind, self._id, **labels) as answered:
-            return await self._run(work, answered)
+            return await self._run(responder, answered)
 
-    async def _run(self, work: Work, answered: Answered) -> web.StreamResponse:
-        outcome = "abandoned"  # the outcome of an exchange that was cancelled
+    async def _run(self, responder: Responder, answered: Answered) -> web.StreamResponse:
+        outcome = "abandoned"  # unless it is set below: the request was cancelled
         try:
-            answer = await self._within_limits(work)
+            answer = await self._within_limits(responder)
             outcome = "completed"
             return answer
         except ConnectionError:
-            line = work.line if isinstance(work, StreamedWork) else None
-            if line is None:
+            response = responder.sent_response if isinstance(responder, StreamingResponder) else None
+            if response is None:
                 raise
-            return line  # the client has disconnected: no error is sent
+            return response  # the client has disconnected: no error is sent
         except Exception as error:
             outcome = "failed"
             client_error = self._error_for_client(error)
-            if isinstance(work, StreamedWork) and work.line is not None:
-                return await work.fail(_json(client_error))
+            if isinstance(responder, StreamingResponder) and responder.sent_response is not None:
+                return await responder.fail(_json(client_error))
             raise client_error from None
         finally:
-            answered.outcome, answered.provider = outcome, work.spec
-            await self._settle(outcome, work)
+            answered.outcome, answered.provider = outcome, responder.spec
+            await self._charge(outcome, responder)
 
-    async def _within_limits(self, work: Work) -> web.StreamResponse:
+    async def _within_limits(self, responder: Responder) -> web.StreamResponse:
         claims = self._principal.claims
         try:
-            async with self._call.limit:
-                with self._slot.revocable(self._call):
+            async with self._answer.timeout:
+                with self._slot.revocable(self._answer):
                     if claims is not None:
-                        # Check again: any later revocation finds this request.
+                        # Check again: a later revocation ends this request.
                         await self._context.authenticator.check_not_revoked(claims)
-                    return await work.answer()
+                    return await responder.answer()
         except TimeoutError:
-            raise self._call.why(work.spec) from None
+            raise self._answer.error(responder.spec) from None
 
-    async def _settle(self, outcome: str, work: Work) -> None:
-        settled = work.settled(failed=outcome == "failed")
+    async def _charge(self, outcome: str, responder: Responder) -> None:
+        result = responder.result(failed=outcome == "failed")
         lasted_ms = monotonic_ms() - self._began_ms
         self._context.metrics.count_answer(self._kind, outcome, lasted_ms)
         log_event(
@@ -166,18 +166,18 @@ class Exchange:
             id=self._id,
             project=self._principal.project,
             model=self._model,
-            route=work.spec,
+            route=responder.spec,
             outcome=outcome,
             lasted_ms=lasted_ms,
-            **settled.figures,
+            **result.figures,
         )
-        if settled.in_vain:
+        if result.is_unanswered:
             await self._usage_limits.settle("turns", -1)  # no provider answered
-        if settled.cost_usd:
-            await self._usage_limits.settle("spend", micro_usd(settled.cost_usd))
+        if result.cost_usd:
+            await self._usage_limits.settle("spend", micro_usd(result.cost_usd))
 
     def _error_for_client(self, error: Exception) -> Exception:
-        """Return the error as the client may read it; the log has its full text."""
+        """Return the error as the client may read it; log its full text."""
         if not isinstance(error, StageError):
             return error
         log_event(

@@ -17,12 +17,12 @@ from voicepipe.server.gateway.chat_token_policy import check_may_request
 
 
 async def list_models(request: web.Request) -> web.Response:
-    """Return all of them in the published shape: `{"object": "list", "data": [...]}`."""
+    """Return all models in the published shape: `{"object": "list", "data": [...]}`."""
     return _json({"object": "list", "data": [_wire(route) for route in await _allowed(request)]})
 
 
 async def one_model(request: web.Request) -> web.Response:
-    """Return the model of that name, which may hold slashes."""
+    """Return the model of a name, which may have slashes."""
     name = request.match_info["id"].removesuffix("/")
     found = next((route for route in await _allowed(request) if route.name == name), None)
     if found is None:

@@ -1,4 +1,4 @@
-"""Limit how many requests of a kind are answered at once. A request without a slot is refused, never queued."""
+"""Limit the concurrent requests of each kind. A request without a slot is refused, never queued."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from voicepipe.server.revocations import REVOKED, Revocable
 FULL_WAIT_MS: Final = 1_000
 """`Retry-After` when all slots are taken: answers last seconds."""
 
-TOKEN_AT_ONCE: Final = 4
-"""Limit of one client secret: a page sends one request at a time. It bounds the excess over a spending limit, since an
-answer's cost is counted at its end."""
+MAX_PER_TOKEN: Final = 4
+"""Limit of one client secret; a page sends one request at a time. It bounds the excess over a spending limit: the cost
+of an answer is counted at its end."""
 
 
 @dataclass(slots=True, eq=False)
@@ -27,17 +27,17 @@ class RequestSlot:
     """One request's slot."""
 
     principal: Principal
-    call: Revocable | None = None
+    answer: Revocable | None = None
     """The running answer; None before and after."""
 
     @contextmanager
-    def revocable(self, call: Revocable) -> Iterator[None]:
-        """End this answer when its client secret is revoked, while the block runs."""
-        self.call = call
+    def revocable(self, answer: Revocable) -> Iterator[None]:
+        """Let a revocation of the client secret end this answer while the block runs."""
+        self.answer = answer
         try:
             yield
         finally:
-            self.call = None
+            self.answer = None
 
 
 SlotRefusal = Literal["full", "project", "token"]
@@ -45,10 +45,10 @@ SlotRefusal = Literal["full", "project", "token"]
 
 
 class SlotCounts:
-    """Counts the requests that are answered at once, of one kind."""
+    """Counts the concurrent requests of one kind."""
 
     def __init__(self, limit: int, max_per_project: int) -> None:
-        """Begin with none; the arguments are those of `RequestSlots`."""
+        """The arguments are those of `RequestSlots`."""
         self.limit, self.max_per_project = limit, max_per_project or limit
         self._n = 0
         self._of_project: Counter[str] = Counter()
@@ -58,12 +58,12 @@ class SlotCounts:
         return self._n
 
     def refusal(self, project: str, token: str) -> SlotRefusal | None:
-        """Return the limit that refuses one request more; None: a slot is free. An API key's `token` is empty."""
+        """Return the limit that refuses one more request; None: a slot is free. An API key's `token` is empty."""
         if self._n >= self.limit:
             return "full"
         if self._of_project[project] >= self.max_per_project:
             return "project"
-        return "token" if token and self._of_token[project, token] >= TOKEN_AT_ONCE else None
+        return "token" if token and self._of_token[project, token] >= MAX_PER_TOKEN else None
 
     def take(self, project: str, token: str) -> SlotRefusal | None:
         """Take a slot, or return the limit that refuses it."""
@@ -98,13 +98,13 @@ class RequestSlots:
     """The slots of a process, or of all processes that serve one port. Belongs to one event loop."""
 
     def __init__(self, what: str, limit: int, max_per_project: int, shared: SharedSlots | None = None) -> None:
-        """Begin with all slots free.
+        """Prepare.
 
         Args:
             what: the kind of request, as text.
             limit: number of slots.
             max_per_project: number of slots that a project may have; 0 means all.
-            shared: counts the slots of all processes; None: this one serves alone.
+            shared: counts the slots of all processes; None: there are no others.
         """
         self._what, self.limit, self._shared = what, limit, shared
         self._counts = SlotCounts(limit, max_per_project)
@@ -168,15 +168,15 @@ class RequestSlots:
                 )
             case "token":
                 raise TooManyRequests(
-                    f"Too many concurrent {self._what} of this client secret (limit {TOKEN_AT_ONCE})."
+                    f"Too many concurrent {self._what} of this client secret (limit {MAX_PER_TOKEN})."
                 )
 
     def end_revoked(self, revocation: Revocation) -> None:
         """End the answers whose client secret is revoked."""
         for slot in self._taken:
             claims = slot.principal.claims
-            if slot.call is not None and claims is not None and revocation.covers(claims):
-                slot.call.end_now(REVOKED)
+            if slot.answer is not None and claims is not None and revocation.covers(claims):
+                slot.answer.end_now(REVOKED)
 
 
 def _token(principal: Principal) -> tuple[str, str]:

@@ -1,8 +1,8 @@
-"""Answers over REST that may be given again: in memory, by exact request, apart for each project.
+"""Cache REST answers in memory, by exact request and project.
 
-Off by default. Never used for a request with tools, pictures, or anything that belongs to one user (`user`,
-`safety_identifier`, `prompt_cache_key`, `metadata`, a client secret's subject or routing); and only at temperature 0,
-unless the settings say otherwise. What is stored are the digest of the request and the text of the answer.
+Off by default. Requests with tools, images or data of one user (`user`, `safety_identifier`, `prompt_cache_key`,
+`metadata`, a client secret's subject or routing) never use the cache, and other temperatures than 0 only if the
+settings allow it. The cache stores the digest of the request and the text of the answer.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from voicepipe.server.chat_ports import ChatModels, ChatRoute
 from voicepipe.server.gateway.response_cache_settings import ResponseCacheSettings
 
 ENTRY_BYTES: Final = 512
-"""Memory of an entry beside its text and the ends of the pieces, about: digest, objects, place in the dictionary."""
+"""Approximate memory of an entry beside its text and ends: digest, objects, slot of the dictionary."""
 
 
 class AnswerUsage(Protocol):
-    """The counters of one answer, which see each event before the next one is read."""
+    """The usage of one answer. It records each event before the next event is read."""
 
     spec: str
-    """The provider's spec that answers."""
+    """The spec of the provider that answers."""
 
     cache: Literal["hit", "miss"] | None
     """Set by the cache; None: the request may not use it."""
@@ -59,21 +59,21 @@ class AnswerUsage(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CachedResponse:
-    """An answer as a provider gave it."""
+    """An answer of a provider."""
 
     spec: str
     text: str
-    """All of it: a string for each piece would take ten times the memory of its few characters."""
+    """The text of all pieces: a string for each piece would take ten times the memory."""
 
     ends: array[int]
-    """Where each of its pieces ends in the text, as they came."""
+    """Position in the text at which each piece ends."""
 
     usage: Usage | None
     usd: float
-    """What the provider charged for it; 0 if no price is known."""
+    """The provider's price of the answer; 0 if unknown."""
 
     n_bytes: int
-    """Memory that it takes."""
+    """Memory of the entry."""
 
     stored_ms: int
 
@@ -99,10 +99,10 @@ class ResponseCache:
         self._responses: OrderedDict[bytes, CachedResponse] = OrderedDict()  # the least recently used first
         self.n_bytes = 0
         self.hits = self.misses = self.excluded = 0
-        """Requests that were answered from the cache, that were not, and that may not be."""
+        """Number of requests that were answered from the cache, that were not, and that may not use the cache."""
 
         self.saved_usd = 0.0
-        """What the providers had charged for the answers that came from the cache."""
+        """The providers' prices of the answers that the cache has given."""
 
     def __len__(self) -> int:
         return len(self._responses)
@@ -121,7 +121,7 @@ class ResponseCache:
     async def open(
         self, principal: Principal, route: ChatRoute, request: ModelRequest, usage: AnswerUsage
     ) -> AsyncIterator[AsyncIterator[ModelEvent]]:
-        """Answer a request from the cache, or by its route's model; `usage.cache` says which.
+        """Answer a request from the cache, or by the model of its route. Sets `usage.cache`.
 
         Raises:
             StageError: as `Model.open`.
@@ -131,21 +131,21 @@ class ResponseCache:
         if response is not None:
             usage.cache = "hit"
             self.saved_usd += response.usd
-            yield _Replayed(response.events())
+            yield _CachedEvents(response.events())
             return
         async with route.model.open(request) as events:
             if key is None:
                 yield events
             else:
                 usage.cache = "miss"
-                yield _Recorded(events, key, usage, self)
+                yield _StoredEvents(events, key, usage, self)
 
     def counts(self) -> tuple[tuple[str, int], ...]:
         """Return the number of requests by result."""
         return (("hit", self.hits), ("miss", self.misses), ("excluded", self.excluded))
 
     def find(self, key: bytes) -> CachedResponse | None:
-        """Return the answer to a request, and count whether there is one."""
+        """Return the stored answer to a request; None: there is none. Counts a hit or a miss."""
         response = self._responses.get(key)
         if response is not None and clock.monotonic_ms() - response.stored_ms >= self._settings.keep_s * 1_000:
             self._remove(key)
@@ -158,7 +158,7 @@ class ResponseCache:
         return response
 
     def store(self, key: bytes, texts: Sequence[str], usage: AnswerUsage) -> None:
-        """Store a complete answer, and drop the least recently used ones that have no room beside it."""
+        """Store a complete answer; drop the least recently used answers beyond the limits."""
         text, ends = "".join(texts), array("I", list(accumulate(map(len, texts))))
         n_bytes = ENTRY_BYTES + sys.getsizeof(text) + sys.getsizeof(ends)
         if n_bytes > self._max_bytes:
@@ -172,7 +172,7 @@ class ResponseCache:
             self._remove(next(iter(self._responses)))
 
     def _key(self, principal: Principal, route: ChatRoute, request: ModelRequest) -> bytes | None:
-        """Return the digest of all that the answer depends on; None: the request may not use the cache."""
+        """Return the digest of everything that determines the answer; None: the request may not use the cache."""
         if not self._may_use(principal, request):
             self.excluded += 1
             return None
@@ -183,8 +183,8 @@ class ResponseCache:
         ]
         limits = (request.max_output_tokens, request.temperature, request.passed)
         models = (route.name, route.specs, route.reached, request.models)  # a name may have other models after a reload
-        whole = (principal.project, models, messages, limits)
-        return hashlib.sha256(msgspec.json.encode(whole)).digest()
+        determining = (principal.project, models, messages, limits)
+        return hashlib.sha256(msgspec.json.encode(determining)).digest()
 
     def _may_use(self, principal: Principal, request: ModelRequest) -> bool:
         claims = principal.claims
@@ -202,13 +202,13 @@ class ResponseCache:
             self.n_bytes -= response.n_bytes
 
 
-class _Replayed:
-    """The events of a stored answer."""
+class _CachedEvents:
+    """Yields the events of a stored answer."""
 
     def __init__(self, events: Iterator[ModelEvent]) -> None:
         self._events = events
 
-    def __aiter__(self) -> _Replayed:
+    def __aiter__(self) -> _CachedEvents:
         return self
 
     async def __anext__(self) -> ModelEvent:
@@ -217,23 +217,23 @@ class _Replayed:
         raise StopAsyncIteration
 
 
-class _Recorded:
-    """The events of a model, stored when they are complete. No generator: one that is left early is closed late."""
+class _StoredEvents:
+    """Yields a model's events, and stores the answer when it is complete. No generator: it would be closed late."""
 
     def __init__(self, events: AsyncIterator[ModelEvent], key: bytes, usage: AnswerUsage, cache: ResponseCache) -> None:
         self._events, self._key, self._usage, self._cache = events, key, usage, cache
-        self._texts: list[str] = []  # at most as long as what the cache may store
+        self._texts: list[str] = []  # bounded by `max_chars` of the cache
         self._n_left = cache.max_chars
-        self._is_whole = False
+        self._is_complete = False
 
-    def __aiter__(self) -> _Recorded:
+    def __aiter__(self) -> _StoredEvents:
         return self
 
     async def __anext__(self) -> ModelEvent:
         try:
             event = await anext(self._events)
         except StopAsyncIteration:
-            if self._is_whole and self._n_left >= 0:
+            if self._is_complete and self._n_left >= 0:
                 self._cache.store(self._key, self._texts, self._usage)
             raise
         match event:
@@ -244,5 +244,5 @@ class _Recorded:
                 else:
                     self._texts.clear()
             case Finished(reason):
-                self._is_whole = reason == "stop"
+                self._is_complete = reason == "stop"
         return event

@@ -12,7 +12,7 @@ BOUNDS: Final = {"mb": (0, 100_000), "entries": (1, 10_000_000), "keep_s": (1, 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseCacheSettings:
-    """The answers over REST that are given again to the same request."""
+    """Settings of the response cache."""
 
     mb: int = 0
     """Memory of each worker for answers of chat completions and responses, in MB, which are given again to exactly the

@@ -1,4 +1,4 @@
-"""The items that a response's request goes on from, and those that it refers to, from the store."""
+"""Read the items of earlier responses and of item references from the store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from voicepipe.protocol.response_rest_request import ResponseRequest
 from voicepipe.server.authenticate import Principal
 
 MAX_BYTES: Final = 4 << 20
-"""Maximum size of the texts of earlier responses that one request reads, as of a body."""
+"""Maximum size of the earlier responses that one request reads, as of a body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +35,16 @@ class Conversation:
     """The items of a request."""
 
     earlier: tuple[Item, ...]
-    """Those of the responses before it."""
+    """The items of the previous responses."""
 
     items: tuple[Item, ...]
-    """Those of the request itself."""
+    """The items of the request itself."""
 
 
 def owner_of(principal: Principal) -> str:
-    """Return the credential that may read a response: all API keys of a project, or one user's client secrets.
+    """Return the owner of a response, who may read it: all API keys of a project, or one user's client secrets.
 
-    A client secret without a user reads what it has stored itself.
+    A client secret without a user owns the responses that it has stored itself.
     """
     claims = principal.claims
     names = (
@@ -56,10 +56,10 @@ def owner_of(principal: Principal) -> str:
 
 
 async def conversation_of(requested: ResponseRequest, owner: str, store: ResponseStore) -> Conversation:
-    """Return all items that the model shall read.
+    """Return all items for the model.
 
     Raises:
-        ProtocolError: the previous response, or an item that is referred to, is not stored; or a call has no result.
+        ProtocolError: the previous response or a referenced item is not stored, or a call has no result.
         StoreUnavailable: the store fails.
     """
     written = read_items(requested.input)
@@ -75,7 +75,7 @@ async def conversation_of(requested: ResponseRequest, owner: str, store: Respons
 
 
 def written_items(conversation: Sequence[StoredResponse]) -> Iterator[JsonObject]:
-    """Return the items that the LLM read for the last response of a conversation, as they are stored."""
+    """Yield the input items of the last response of a conversation, as stored."""
     for position, each in enumerate(conversation, 1):
         yield from msgspec.json.decode(each.input)
         if position < len(conversation):

@@ -1,7 +1,7 @@
-"""`POST /v1/responses`: any model of this server behind OpenAI's newer request, which can go on from a stored one.
+"""`POST /v1/responses`: any model of this server, by OpenAI's newer request, which can continue a stored response.
 
 Routes, limits, usage and headers are those of chat completions. The response headers are sent with the first event of
-the model, so that a refusal has its own status. A client that disconnects cancels its request.
+the model, so that a refusal has its own status. A client that disconnects cancels the request.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from voicepipe.server.authenticate import Principal
 from voicepipe.server.context import CONTEXT, ServerContext
 from voicepipe.server.gateway.chat import MAX_BODY_BYTES
 from voicepipe.server.gateway.chat_answer import MAX_CHARS
-from voicepipe.server.gateway.chat_request import Question, question_for
+from voicepipe.server.gateway.chat_request import RoutedRequest, route_request
 from voicepipe.server.gateway.chat_usage import ChatUsage
-from voicepipe.server.gateway.exchange import Exchange, Settled
+from voicepipe.server.gateway.exchange import AnswerResult, Exchange
 from voicepipe.server.gateway.response_conversation import Conversation, conversation_of, owner_of
-from voicepipe.server.gateway.response_question import response_question
+from voicepipe.server.gateway.response_request import answer_request_of_response
 from voicepipe.server.realtime import check_ready
 from voicepipe.server.request_bodies import read_body
 from voicepipe.server.streaming import EVENTS, StreamedResponse
@@ -44,32 +44,32 @@ async def create_response(request: web.Request) -> web.StreamResponse:
     check_ready(context)
     requested = read_response_request(await read_body(request, MAX_BODY_BYTES))
     conversation = await conversation_of(requested, owner_of(principal), context.responses)
-    answer = response_question(requested, conversation)
-    question = await question_for(principal, answer, context.authenticator.handshake(request), context)
+    answer_request = answer_request_of_response(requested, conversation)
+    routed = await route_request(principal, answer_request, context.authenticator.handshake(request), context)
     async with context.chat_slots.slot(principal) as slot:
-        work = _ResponseWork(request, requested, conversation, question, principal, context)
-        return await Exchange("chat", work.id, requested.model, slot, context).run(work)
+        responder = _ResponsesResponder(request, requested, conversation, routed, principal, context)
+        return await Exchange("chat", responder.id, requested.model, slot, context).run(responder)
 
 
-class _ResponseWork:
-    """A response: its request and its answer."""
+class _ResponsesResponder:
+    """Answers a request with a response, and stores it."""
 
     def __init__(
         self,
         request: web.Request,
         requested: ResponseRequest,
         conversation: Conversation,
-        question: Question,
+        routed: RoutedRequest,
         principal: Principal,
         context: ServerContext,
     ) -> None:
         self.id = f"resp_{secrets.token_hex(16)}"
-        self._requested, self._conversation, self._question = requested, conversation, question
+        self._requested, self._conversation, self._routed = requested, conversation, routed
         self._principal, self._store, self._models = principal, context.responses, context.chat_models
         self._response_cache = context.response_cache
-        self._usage = ChatUsage(question.request, question.route.specs[0], requested.ignored, to_page=question.to_page)
-        stores = requested.store is not False and context.responses.is_on
-        echo = requested.echo() | {"store": stores}
+        self._usage = ChatUsage(routed.request, routed.route.specs[0], requested.ignored, to_page=routed.to_page)
+        is_stored = requested.store is not False and context.responses.is_on
+        echo = requested.echo() | {"store": is_stored}
         self._writer = ResponseWriter(self.id, requested.model, unix_s(), echo)
         self._out = StreamedResponse(request, EVENTS, self._headers)
         self._began_ms = monotonic_ms()
@@ -80,20 +80,20 @@ class _ResponseWork:
         return self._usage.spec
 
     @property
-    def line(self) -> web.StreamResponse | None:
-        return self._out.line
+    def sent_response(self) -> web.StreamResponse | None:
+        return self._out.sent_response
 
     async def answer(self) -> web.StreamResponse:
-        question = self._question
-        async with self._response_cache.open(self._principal, question.route, question.request, self._usage) as events:
+        routed = self._routed
+        async with self._response_cache.open(self._principal, routed.route, routed.request, self._usage) as events:
             async for event in events:
-                self._usage.see(event, monotonic_ms() - self._began_ms)
+                self._usage.record(event, monotonic_ms() - self._began_ms)
                 if isinstance(event, TextDelta | CallDelta | Finished):
-                    begun = self._writer.begin() if self.line is None else b""
-                    written = begun + self._written(event)
+                    begun = self._writer.begin() if self.sent_response is None else b""
+                    written = begun + self._write(event)
                     if self._requested.stream:
                         await self._out.send(written)
-        self._writer.finish(self._usage.used(), self._usage.ours(self._models), unix_s())
+        self._writer.finish(self._usage.tokens(), self._usage.voicepipe_field(self._models), unix_s())
         await self._store_response()
         if self._requested.stream:
             return await self._out.end(self._writer.end())
@@ -104,10 +104,10 @@ class _ResponseWork:
         self._writer.body["store"] = False
         return await self._out.end(self._writer.fail(msgspec.json.decode(error)["error"]))
 
-    def settled(self, *, failed: bool) -> Settled:
-        return self._usage.settled(self._models, failed=failed)
+    def result(self, *, failed: bool) -> AnswerResult:
+        return self._usage.result(self._models, failed=failed)
 
-    def _written(self, event: TextDelta | CallDelta | Finished) -> bytes:
+    def _write(self, event: TextDelta | CallDelta | Finished) -> bytes:
         match event:
             case TextDelta(text):
                 self._count(len(text))
@@ -125,16 +125,16 @@ class _ResponseWork:
             raise StageBroken("llm", provider=self.spec, why=why, retryable=False)
 
     async def _store_response(self) -> None:
-        """Store the response before its end is sent, since the next request may follow at once."""
+        """Store the response before its end is sent: the next request may follow at once."""
         if not self._writer.body["store"]:
             return
         claims = self._principal.claims
-        named = self._requested.user or self._requested.safety_identifier or ""
+        user = self._requested.user or self._requested.safety_identifier or ""
         stored = StoredResponse(
             id=self.id,
             owner=owner_of(self._principal),
             project=self._principal.project,
-            user=named if claims is None else claims.subject,
+            user=user if claims is None else claims.subject,
             previous=self._requested.previous_response_id,
             body=_encode(self._writer.body),
             input=_encode(
@@ -143,7 +143,7 @@ class _ResponseWork:
         )
         try:
             self._writer.body["store"] = await self._store.store(stored, now_s=unix_s())
-        except StoreUnavailable:  # its health reports it; the answer is good without
+        except StoreUnavailable:  # the store's health reports it; the response is valid without
             self._writer.body["store"] = False
 
     def _headers(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Find the STT that a recording's request names, as far as the client's credential allows."""
+"""Find the STT of a request with a recording, and apply the client secret."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from voicepipe.server.gateway.token_policy import check_may_reach, field_locked,
 
 @dataclass(frozen=True, slots=True)
 class ResolvedStt:
-    """The requested route and its options."""
+    """The requested route and transcription options."""
 
     route: TranscriptionRoute
     options: TranscriptionOptions
@@ -35,7 +35,7 @@ async def resolve_stt(
 ) -> ResolvedStt:
     """Return the route and the options, with the settings of a client secret's session.
 
-    With `any_language` the agent's own language is no hint: the speech may be in another one.
+    With `any_language` the agent's own language is not used: the speech may be in another language.
 
     Raises:
         AuthError: 403, when the client secret does not allow this model or agent.
@@ -52,16 +52,16 @@ async def resolve_stt(
         unpriced = (spec for spec in route.specs if context.audio_models.stt_usd(spec, 0) is None)
         handshake = context.authenticator.handshake(request)
         check_may_reach(claims, route.name, route.agent, handshake, unpriced=next(unpriced, None))
-        held = await token_session(claims, route.name, route.agent, context)
-        held.check_model(requested.model)
-        its = held.session.transcription or Transcription()
+        secret_session = await token_session(claims, route.name, route.agent, context)
+        secret_session.check_model(requested.model)
+        transcription = secret_session.session.transcription or Transcription()
         for field in ("language", "prompt"):
-            if held.is_locked(f"audio.input.transcription.{field}") and getattr(requested, field) not in (
+            if secret_session.is_locked(f"audio.input.transcription.{field}") and getattr(requested, field) not in (
                 None,
-                getattr(its, field),
+                getattr(transcription, field),
             ):
                 raise field_locked(field)
-        language, prompt = language or its.language, prompt or its.prompt
+        language, prompt = language or transcription.language, prompt or transcription.prompt
     options = TranscriptionOptions(
         model=route.model_name,
         language=language or (None if any_language else route.language),

@@ -1,4 +1,4 @@
-"""Apply a client secret to a REST request: the names it may use, and its session settings and locks."""
+"""Apply a client secret to a REST request: its allowed models, session settings and locks."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def check_may_reach(
 
     Args:
         claims: the secret's claims.
-        name: of the route.
+        name: the name of the route.
         agent: the route's agent; None for a bare spec or a pool.
-        shown: the request's handshake.
-        unpriced: a spec that may answer without a price; None: all have one.
+        handshake: the request's handshake.
+        unpriced: a spec of the route without a price; None: all specs have a price.
 
     Raises:
         AuthError: 403, naming the allowed agents and models.
@@ -52,7 +52,7 @@ class TokenSession:
     claims: Claims
 
     def is_locked(self, path: str) -> bool:
-        """Return whether the field, its parent or one of its parts is locked."""
+        """Return whether the field, a parent or a child of it is locked."""
         return any(
             f"{path}.".startswith(f"{lock.field}.") or f"{lock.field}.".startswith(f"{path}.")
             for lock in self.claims.locks
@@ -69,7 +69,7 @@ class TokenSession:
 
 
 async def token_session(claims: Claims, name: str, agent: str | None, context: ServerContext) -> TokenSession:
-    """Return the session that `claims` would start when they request `name`.
+    """Return the session that a client secret would start with the model `name`.
 
     Raises:
         AuthError: the secret's session settings are no longer stored.

@@ -1,4 +1,4 @@
-"""Translate the pieces of a transcript to English with an LLM, each with the pieces before it in view."""
+"""Translate the pieces of a transcript to English with an LLM, each with the preceding pieces as context."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ INSTRUCTIONS: Final = (
 
 STYLE: Final = "\n\nThe translation follows on this text. Keep to its style and its spelling of names:\n"
 
-PIECES_IN_VIEW: Final = 2
-"""Earlier pieces in a request, with their translations: some 50 s of speech, enough for names and pronouns."""
+CONTEXT_PIECES: Final = 2
+"""Preceding pieces in a request, with their translations: some 50 s of speech, enough for names and pronouns."""
 
-MAX_CHARS: Final = 20
-"""Maximum length of a translation, in characters per character of the text: a longer one is no translation."""
+MAX_RATIO: Final = 20
+"""Maximum characters of a translation per character of the text: a longer answer is not a translation."""
 
 MIN_CHARS: Final = 1_000
-"""A translation may always have as many characters."""
+"""Characters that a translation may have beside `MAX_RATIO`."""
 
 
 class TextTranslator:
@@ -41,23 +41,23 @@ class TextTranslator:
         temperature: float | None,
         metadata: tuple[tuple[str, str], ...],
     ) -> None:
-        """Begin with nothing translated.
+        """Prepare.
 
         Args:
-            route: of the LLM.
-            models: they have the prices.
-            style: English text that the translation follows on.
-            temperature: of the LLM; None is the provider's default.
+            route: the route of the LLM.
+            models: the prices.
+            style: English text before the translation, whose style the translation keeps.
+            temperature: the temperature of the LLM; None: the provider's default.
             metadata: names and values that the router's rules match.
         """
         self._route, self._models, self._temperature, self._metadata = route, models, temperature, metadata
         self._instructions = INSTRUCTIONS if style is None else INSTRUCTIONS + STYLE + style
-        self._earlier: deque[tuple[str, str]] = deque(maxlen=PIECES_IN_VIEW)
+        self._earlier: deque[tuple[str, str]] = deque(maxlen=CONTEXT_PIECES)
         self._usages: list[ChatUsage] = []
 
     @property
     def spec(self) -> str | None:
-        """The spec of the LLM that translated last; None: none was needed."""
+        """The spec of the LLM that translated last; None: no translation was needed."""
         return self._usages[-1].spec if self._usages else None
 
     async def translate(self, text: str) -> str:
@@ -74,28 +74,28 @@ class TextTranslator:
         )
         usage = ChatUsage(request, self._route.specs[0], (), to_page=False)
         self._usages.append(usage)
-        began_ms, max_chars, said = monotonic_ms(), MIN_CHARS + MAX_CHARS * len(text), ""
+        began_ms, max_chars, translation = monotonic_ms(), MIN_CHARS + MAX_RATIO * len(text), ""
         async with self._route.model.open(request) as events:
             async for event in events:
-                usage.see(event, monotonic_ms() - began_ms)
+                usage.record(event, monotonic_ms() - began_ms)
                 if isinstance(event, TextDelta):
-                    said += event.text
-                if len(said) > max_chars:
+                    translation += event.text
+                if len(translation) > max_chars:
                     why = f"expected a translation of at most {max_chars} characters, got more"
                     raise StageBroken("llm", provider=usage.spec, why=why, retryable=False)
         if usage.finished is not None and usage.finished.reason != "stop":
-            # The words that are missing would be lost without a trace.
+            # The client could not see that words are missing.
             why = f"the translation is cut ({usage.finished.reason})"
             raise StageBroken("llm", provider=usage.spec, why=why, retryable=False)
-        self._earlier.append((text, said.strip()))
-        return said.strip()
+        self._earlier.append((text, translation.strip()))
+        return translation.strip()
 
     def cost_usd(self, *, failed: bool = False) -> float | None:
         """Return the price of the translations so far; None: unknown.
 
-        `failed`: so has the whole. An LLM that failed before its first text then costs what its attempts did.
+        `failed`: the request has failed. An LLM without any text then costs as much as its attempts.
         """
-        costs = [usage.settled(self._models, failed=failed).cost_usd for usage in self._usages]
+        costs = [usage.result(self._models, failed=failed).cost_usd for usage in self._usages]
         return None if None in costs else sum(each or 0.0 for each in costs)
 
     def _messages(self, text: str) -> tuple[Message, ...]:

@@ -1,4 +1,4 @@
-"""Receive a request with a recording: check its credential, take a slot, then read its file."""
+"""Receive a request with a recording: check the credential, read the file, take a slot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from voicepipe.auth.scopes import AUDIO
 from voicepipe.server.authenticate import Principal
 from voicepipe.server.context import CONTEXT, ServerContext
 from voicepipe.server.decoding import DECODING, Decoding
-from voicepipe.server.gateway.recorded_speech import RecordedSpeech, refusing_files
+from voicepipe.server.gateway.recording_transcription import RecordingTranscription, convert_file_errors
 from voicepipe.server.gateway.request_slots import RequestSlot
 from voicepipe.server.gateway.stt_route import ResolvedStt
 from voicepipe.server.realtime import check_ready
@@ -25,7 +25,7 @@ MAX_DURATION_S: Final = 7_200
 
 @dataclass(frozen=True, slots=True)
 class UploadedRecording:
-    """A request with its file, which has a slot."""
+    """A request with a file and a slot."""
 
     fields: Mapping[str, Sequence[str]]
     file: bytearray
@@ -35,25 +35,25 @@ class UploadedRecording:
     decoding: Decoding
 
     @asynccontextmanager
-    async def opened(self, stt: ResolvedStt) -> AsyncIterator[RecordedSpeech]:
-        """Decode the recording for this STT while the block runs, in a separate process.
+    async def transcription(self, stt: ResolvedStt) -> AsyncIterator[RecordingTranscription]:
+        """Decode the recording for an STT in a separate process while the block runs.
 
         Raises:
-            ProtocolError: from the block too: the file is not audio that can be read here.
+            ProtocolError: also from the block: the file is not audio that the server can read.
         """
         rate_hz = stt.route.transcriber.capabilities.rate_hz
-        with refusing_files():
+        with convert_file_errors():
             async with self.decoding.opened(self.file, rate_hz, max_duration_s=MAX_DURATION_S) as recording:
-                yield RecordedSpeech(stt.route, stt.options, recording, self.context.audio_models)
+                yield RecordingTranscription(stt.route, stt.options, recording, self.context.audio_models)
 
 
 @asynccontextmanager
 async def uploaded_recording(request: web.Request) -> AsyncIterator[UploadedRecording]:
-    """Admit the client, read its form, and hold its slot while the block runs.
+    """Authenticate the client, read the form, and hold a slot while the block runs.
 
     Raises:
         AuthError, Overload, TooManyRequests: the client may not do that, or not now.
-        ProtocolError: it is no form with a file.
+        ProtocolError: the body is no form with a file.
     """
     context = request.app[CONTEXT]
     principal = await context.authenticator.admit(request)

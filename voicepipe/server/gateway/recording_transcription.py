@@ -1,4 +1,4 @@
-"""Transcribe a recording piece by piece: it is cut where it is quiet, within every transcriber's limits."""
+"""Transcribe a recording in pieces, split at pauses, within the limits of every transcriber."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from voicepipe.server.audio_ports import AudioModels, TranscriptionRoute
 from voicepipe.server.decoding import Recording
 
 PUSH_MS: Final = 250
-"""Length of the pieces of audio that a transcriber gets: one WebSocket message each, at some vendors."""
+"""Length of the audio of one `push`: a WebSocket message, at some vendors."""
 
 
 @contextmanager
-def refusing_files() -> Iterator[None]:
-    """Raise a fault of the file as an error of the request."""
+def convert_file_errors() -> Iterator[None]:
+    """Convert an error of the file to an error of the request."""
     try:
         yield
     except UnreadableSound as why:
@@ -31,23 +31,25 @@ def refusing_files() -> Iterator[None]:
         raise ProtocolError(f"file: {why}", field="file", code=code) from None
 
 
-class RecordedSpeech:
-    """The speech of a recording, as it is transcribed."""
+class RecordingTranscription:
+    """Transcribes one recording."""
 
     def __init__(
         self, route: TranscriptionRoute, options: TranscriptionOptions, recording: Recording, models: AudioModels
     ) -> None:
-        """Begin with nothing transcribed; `models` have the prices."""
+        """`models` have the prices."""
         self._route, self._options, self._recording, self._models = route, options, recording, models
         self.spec = route.specs[0]
         """The spec of the STT that transcribes."""
 
         self.language: str | None = None
-        """The language that the STT names, BCP-47; None: it names none."""
+        """The language that the STT reports, BCP-47; None: none."""
 
-        self.n_answers = 0
+        self.n_transcribed = 0
+        """Number of pieces that were transcribed."""
+
         self.first_ms: int | None = None
-        """Time to the first piece's text."""
+        """Time to the text of the first piece, in ms."""
 
         self._began_ms = monotonic_ms()
 
@@ -57,7 +59,7 @@ class RecordedSpeech:
         return self._recording.read_s
 
     @asynccontextmanager
-    async def transcribed(self) -> AsyncIterator[AsyncIterator[TranscriptPiece]]:
+    async def pieces(self) -> AsyncIterator[AsyncIterator[TranscriptPiece]]:
         """Yield the pieces that contain speech, while the block runs.
 
         Raises:
@@ -65,13 +67,13 @@ class RecordedSpeech:
             ProtocolError: from the iterator: the file is broken, too long or has no sound.
         """
         async with self._route.transcriber.open(self._options) as stream:
-            yield self._pieces(stream)
+            yield self._transcribe(stream)
 
     def cost_usd(self) -> float | None:
         """Return the price of the audio so far; None: unknown."""
         return self._models.stt_usd(self.spec, self._recording.read_s)
 
-    async def _pieces(self, stream: TranscriptStream) -> AsyncIterator[TranscriptPiece]:
+    async def _transcribe(self, stream: TranscriptStream) -> AsyncIterator[TranscriptPiece]:
         rate_hz, events = self._route.transcriber.capabilities.rate_hz, aiter(stream)
         n_samples = n_pieces = 0
         while (samples := await self._next_samples()) is not None:
@@ -81,22 +83,22 @@ class RecordedSpeech:
             if final is None:
                 why = "the STT ended before the recording was transcribed"
                 raise StageBroken("stt", provider=self.spec, why=why, retryable=True)
-            self.n_answers = n_pieces
+            self.n_transcribed = n_pieces
             self.language = self.language or final.language
             if self.first_ms is None:
                 self.first_ms = monotonic_ms() - self._began_ms
             start_s, n_samples = n_samples / rate_hz, n_samples + len(samples)
-            if words := final.text.strip():
+            if text := final.text.strip():
                 if (self._options.word_times or self._options.speakers) and not final.words:
                     why = "expected the times of words, got none"
                     raise StageBroken("stt", provider=self.spec, why=why, retryable=True)
-                its_words = tuple(word.later(start_s) for word in final.words)
-                yield TranscriptPiece(start_s, n_samples / rate_hz, words, final.language, its_words)
+                piece_words = tuple(word.later(start_s) for word in final.words)
+                yield TranscriptPiece(start_s, n_samples / rate_hz, text, final.language, piece_words)
         if not self._recording.read_s:
             raise ProtocolError("file: expected some sound, got none", field="file", code="audio_too_short")
 
     async def _final(self, events: AsyncIterator[TranscriptEvent], number: int) -> FinalText | None:
-        """Return the text of a piece; None: the stream is over."""
+        """Return the final text of a piece; None: the stream is over."""
         async for event in events:
             match event:
                 case ProviderChanged(provider):
@@ -106,7 +108,7 @@ class RecordedSpeech:
         return None
 
     async def _next_samples(self) -> Samples | None:
-        with refusing_files():
+        with convert_file_errors():
             return await self._recording.next_piece()
 
 

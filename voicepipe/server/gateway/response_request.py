@@ -1,4 +1,4 @@
-"""Convert a request of responses to a question to a model."""
+"""Convert a request of `/v1/responses` to the form that both endpoints share."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from voicepipe.server.gateway.answer_request import AnswerRequest
 from voicepipe.server.gateway.response_conversation import Conversation
 
 
-def response_question(requested: ResponseRequest, conversation: Conversation) -> AnswerRequest:
-    """Return a request of responses in the form that all endpoints of answers share."""
+def answer_request_of_response(requested: ResponseRequest, conversation: Conversation) -> AnswerRequest:
+    """Return a request of `/v1/responses` in the form that both endpoints share."""
     instructions = (Said("system", (Text(requested.instructions),)),) if requested.instructions else ()
-    ours = requested.voicepipe
+    extension = requested.voicepipe
     return AnswerRequest(
         model=requested.model,
         messages=(*instructions, *messages_of((*conversation.earlier, *conversation.items))),
@@ -40,7 +40,7 @@ def response_question(requested: ResponseRequest, conversation: Conversation) ->
         safety_identifier=requested.safety_identifier,
         metadata=tuple((requested.metadata or {}).items()),
         models=tuple(requested.models or ()),
-        deadline_ms=ours.deadline_ms if ours is not None else None,
+        deadline_ms=extension.deadline_ms if extension is not None else None,
         instruction_field=_instruction_field(requested, conversation),
         output_limit_field="max_output_tokens",
     )
