@@ -17,7 +17,7 @@ from voicepipe.errors import ProtocolError
 from voicepipe.quantile import RELATIVE_ERROR
 from voicepipe.telemetry.record_json import record_json
 from voicepipe.telemetry.rollups.buckets import DAY_MS, HOUR_MS, QUARTER_MS
-from voicepipe.telemetry.rollups.record_figures import CountedRecord
+from voicepipe.telemetry.rollups.record_figures import RecordFigures
 from voicepipe.telemetry.rollups.stats import Stats
 from voicepipe.telemetry.store.port import MINUTE_MS, SessionQuery, StatsQuery, StoredTurn, TurnQuery
 from voicepipe.telemetry.store.sqlite import SqliteTurnStore
@@ -146,7 +146,7 @@ EARLY = (
 def test_waiting_times_sum_to_the_turn_latency(marks: tuple[tuple[str, int], ...]) -> None:
     """Also where a stage's own span was over long before the user stopped waiting for it."""
     record = turn_record(marks)
-    figures = CountedRecord.read(record_json(record, "default")).figures()
+    figures = RecordFigures.read(record_json(record, "default")).figures()
     assert sum(figures.waited_ms.values()) + record.unattributed_ms == record.total_ms
     assert marks is MARKS or figures.waited_ms["endpoint"] == 700
 

@@ -1,4 +1,4 @@
-"""Figures of many turns that can be added up: counts, sums, and sketches of durations."""
+"""Figures of turns that can be added: counts, sums, and sketches of durations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from voicepipe.quantile import Sketch, SketchState
 
 KeyT = TypeVar("KeyT")
 
-_LEVEL: Final = 6  # level of zlib: a third of the size is left
+_LEVEL: Final = 6  # level of zlib: it leaves a third of the size
 
 
 def _empty() -> SketchState:
@@ -28,11 +28,11 @@ class StageFigures(msgspec.Struct, array_like=True):
     durations: SketchState = msgspec.field(default_factory=_empty)
 
     def add(self, other: StageFigures) -> None:
-        """Add all that `other` counted."""
+        """Add the figures of `other`."""
         self.over += other.over
         self.limit_ms = max(self.limit_ms, other.limit_ms)
         self.hidden_ms += other.hidden_ms
-        self.durations = _into(self.durations, other.durations)
+        self.durations = _add_state(self.durations, other.durations)
 
 
 class ProviderFigures(msgspec.Struct, array_like=True):
@@ -48,7 +48,7 @@ class ProviderFigures(msgspec.Struct, array_like=True):
     durations: SketchState = msgspec.field(default_factory=_empty)
 
     def add(self, other: ProviderFigures) -> None:
-        """Add all that `other` counted."""
+        """Add the figures of `other`."""
         self.calls += other.calls
         self.errors += other.errors
         self.read_tokens += other.read_tokens
@@ -56,11 +56,11 @@ class ProviderFigures(msgspec.Struct, array_like=True):
         self.itl_ms += other.itl_ms
         self.n_itl += other.n_itl
         self.usd += other.usd
-        self.durations = _into(self.durations, other.durations)
+        self.durations = _add_state(self.durations, other.durations)
 
 
-class Gist(msgspec.Struct, array_like=True):
-    """The figures shown for a group of turns, or a point of a series. They can be read out of `Figures` alone."""
+class BasicFigures(msgspec.Struct, array_like=True):
+    """The figures of a group of turns, or of a point of a series: the first fields of `Figures`."""
 
     turns: int = 0
     over: int = 0
@@ -68,13 +68,13 @@ class Gist(msgspec.Struct, array_like=True):
     usd: float = 0.0
     outcomes: dict[str, int] = {}
     waited_ms: dict[str, int] = {}
-    """Stage -> the time that users waited for it."""
+    """Stage -> ms that users waited for the stage."""
 
     total: StageFigures = msgspec.field(default_factory=StageFigures)
     """The turn latencies."""
 
-    def add_gist(self, other: Gist) -> None:
-        """Add what `other` counted."""
+    def add_basic(self, other: BasicFigures) -> None:
+        """Add the figures of `other`."""
         self.turns += other.turns
         self.over += other.over
         self.measured += other.measured
@@ -84,12 +84,12 @@ class Gist(msgspec.Struct, array_like=True):
         self.total.add(other.total)
 
 
-class Figures(Gist, array_like=True):
-    """The figures of some turns. Two of them are added without loss."""
+class Figures(BasicFigures, array_like=True):
+    """All figures of some turns. Adding loses nothing."""
 
     actions: dict[str, int] = {}
     usd_for: list[float] = msgspec.field(default_factory=lambda: [0.0] * 5)
-    """Answers, losers, speculation, speech and transcription."""
+    """USD of answers, hedges, speculation, TTS and STT."""
 
     tokens: list[int] = msgspec.field(default_factory=lambda: [0] * 3)
     """Input, output, cached."""
@@ -105,25 +105,25 @@ class Figures(Gist, array_like=True):
     """Turns over their total limit by the `stage owner` of their breach."""
 
     def add(self, other: Figures) -> None:
-        """Add all that `other` counted."""
-        self.add_gist(other)
+        """Add the figures of `other`."""
+        self.add_basic(other)
         _count(self.actions, other.actions)
-        self.usd_for = [mine + its for mine, its in zip(self.usd_for, other.usd_for, strict=True)]
-        self.tokens = [mine + its for mine, its in zip(self.tokens, other.tokens, strict=True)]
-        self.speculation = [mine + its for mine, its in zip(self.speculation, other.speculation, strict=True)]
+        self.usd_for = [one + more for one, more in zip(self.usd_for, other.usd_for, strict=True)]
+        self.tokens = [one + more for one, more in zip(self.tokens, other.tokens, strict=True)]
+        self.speculation = [one + more for one, more in zip(self.speculation, other.speculation, strict=True)]
         for stage, figures in other.stages.items():
             self.stages.setdefault(stage, StageFigures()).add(figures)
-        for provider, served in other.providers.items():
-            self.providers.setdefault(provider, ProviderFigures()).add(served)
+        for provider, provider_figures in other.providers.items():
+            self.providers.setdefault(provider, ProviderFigures()).add(provider_figures)
         _count(self.late_causes, other.late_causes)
 
 
-def total_of(several: Sequence[Figures]) -> Figures:
-    """Return the sum; for one element it is that element itself, which must not be added to then."""
-    if len(several) == 1:
-        return several[0]
+def sum_of(parts: Sequence[Figures]) -> Figures:
+    """Return the sum. For one element it is that element itself: do not add to it."""
+    if len(parts) == 1:
+        return parts[0]
     total = Figures()
-    for figures in several:
+    for figures in parts:
         total.add(figures)
     return total
 
@@ -137,25 +137,25 @@ def unpacked(data: bytes) -> Figures:
     """Return the figures that `packed` wrote.
 
     Raises:
-        ValueError, zlib.error: these are no figures.
+        ValueError, zlib.error: the data is damaged.
     """
     return _FIGURES.decode(zlib.decompress(data))
 
 
-def unpacked_gist(data: bytes) -> Gist:
-    """Return the gist of the figures that `packed` wrote; the rest is skipped.
+def unpacked_basic(data: bytes) -> BasicFigures:
+    """Return the basic figures that `packed` wrote; the other fields are skipped.
 
     Raises:
-        ValueError, zlib.error: these are no figures.
+        ValueError, zlib.error: the data is damaged.
     """
-    return _GIST.decode(zlib.decompress(data))
+    return _BASIC.decode(zlib.decompress(data))
 
 
 def unpacked_by_name(data: bytes, matches: Callable[[str], bool]) -> Iterator[tuple[str, Figures]]:
-    """Return (name, figures) of the requested names; the others are not decoded.
+    """Yield (name, figures) of the names that match; the others are not decoded.
 
     Raises:
-        ValueError, zlib.error: these are no figures.
+        ValueError, zlib.error: the data is damaged.
     """
     for name, raw in _BY_NAME.decode(zlib.decompress(data)).items():
         if matches(name):
@@ -163,14 +163,14 @@ def unpacked_by_name(data: bytes, matches: Callable[[str], bool]) -> Iterator[tu
 
 
 _FIGURES: Final = msgspec.msgpack.Decoder(Figures)
-_GIST: Final = msgspec.msgpack.Decoder(Gist)
+_BASIC: Final = msgspec.msgpack.Decoder(BasicFigures)
 _BY_NAME: Final = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
 
 
-def _into(mine: SketchState, its: SketchState) -> SketchState:
-    """Add a state to one that is not shared."""
-    _count(mine[2], its[2])
-    return min(mine[0], its[0]), max(mine[1], its[1]), mine[2]
+def _add_state(state: SketchState, other: SketchState) -> SketchState:
+    """Return `state` with `other` added. Changes the counts of `state`, which must not be shared."""
+    _count(state[2], other[2])
+    return min(state[0], other[0]), max(state[1], other[1]), state[2]
 
 
 def _count(counts: dict[KeyT, int], more: dict[KeyT, int]) -> None:

@@ -1,4 +1,4 @@
-"""The time bucket for which figures are summed up, and the buckets that make up a range."""
+"""Time buckets, for which figures are summed up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * HOUR_MS
 
 LEVELS: Final = (MINUTE_MS, QUARTER_MS, HOUR_MS, DAY_MS)
-"""Lengths, shortest first; each holds whole ones of the one before. They begin at multiples of their length, UTC."""
+"""Lengths of buckets, shortest first; each is a multiple of the length before. Buckets begin at multiples of their
+length, UTC."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -25,36 +26,36 @@ class Bucket:
 
     @property
     def until_ms(self) -> int:
-        """Return its end, which is no part of it."""
+        """Return the end, exclusive."""
         return self.from_ms + self.level_ms
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """The data to read for a range: figures of whole buckets, and single turns of the rest."""
+    """The data to read for a range: figures of whole buckets, and single turns of the other times."""
 
     buckets: tuple[Bucket, ...]
     gaps: tuple[tuple[int, int], ...]
-    """(from_ms, until_ms)."""
+    """(from_ms, until_ms) of the times without buckets."""
 
 
-def at(instant_ms: int, level_ms: int) -> Bucket:
+def bucket_at(instant_ms: int, level_ms: int) -> Bucket:
     """Return the bucket of a level that contains an instant."""
     return Bucket(instant_ms - instant_ms % level_ms, level_ms)
 
 
 def buckets_around(instant_ms: int) -> tuple[Bucket, ...]:
     """Return the buckets of all levels that contain an instant, shortest first."""
-    return tuple(at(instant_ms, level_ms) for level_ms in LEVELS)
+    return tuple(bucket_at(instant_ms, level_ms) for level_ms in LEVELS)
 
 
-def coarsest(step_ms: int) -> int:
-    """Return the longest level of which a step holds whole ones."""
+def longest_level(step_ms: int) -> int:
+    """Return the longest level that divides a step."""
     return max(level_ms for level_ms in LEVELS if step_ms % level_ms == 0)
 
 
 def joined(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Return the same ranges, with adjacent ones joined."""
+    """Yield the ranges, with adjacent ranges joined."""
     last: tuple[int, int] | None = None
     for begin_ms, end_ms in ranges:
         if last is not None and last[1] == begin_ms:

@@ -1,7 +1,8 @@
-"""The properties by which turns are grouped, so that each kind has figures of its own.
+"""The properties by which turns are grouped.
 
-A **dimension** is one such property: a turn has one name in it, or several (it has the providers of all its stages).
-The **mix** of a turn is all of them together. Neither contains a session, a user or a word: figures identify no person.
+A **dimension** is one property. A turn has one name in a dimension, or several (such as the providers of all stages).
+The **mix** of a turn is the combination of all properties. Neither contains a session, a user or a word: figures
+identify no person.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ import msgspec
 from voicepipe.telemetry.store.port import StoredTurn, TurnFilter
 
 ALL: Final = ""
-"""The dimension of all turns, in which each has the name ``."""
+"""The dimension of all turns: every turn has an empty name in it."""
 
 MIX: Final = "mix"
-"""The dimension of whole mixes, all in one: its figures have the mixes' names."""
+"""The dimension of mixes. One row has the figures of all mixes, by name."""
 
 DIMENSIONS: Final = ("agent", "route", "provider", "model", "language", "outcome", "cause", "arm", "over")
 """The dimensions that a filter may name, beside session, user and time."""
@@ -41,7 +42,7 @@ class Mix(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return it as text, from which `read_mix` makes it again."""
+        """Return the mix as text, which `read_mix` reads."""
         return msgspec.json.encode(self).decode()
 
     @property
@@ -50,7 +51,7 @@ class Mix(NamedTuple):
         return tuple(dict.fromkeys(spec for spec in (self.stt, self.llm, self.tts) if spec))
 
     def names(self, dimension: str) -> tuple[str, ...]:
-        """Return the names that it has in a dimension."""
+        """Return the names of the mix in a dimension."""
         if dimension == "model":
             return self.models
         if dimension == "provider":
@@ -60,14 +61,14 @@ class Mix(NamedTuple):
         return (getattr(self, dimension),)
 
     def matches(self, filters: dict[str, str]) -> bool:
-        """Return whether it has each of these names: dimension -> name."""
+        """Return whether the mix has all of these names: dimension -> name."""
         return all(name in self.names(dimension) for dimension, name in filters.items())
 
 
 def mix_of(turn: StoredTurn) -> Mix:
     """Return the mix of a closed turn."""
-    record, served = turn.record, dict(turn.record.providers)
-    stt, llm, tts = (served.get(stage, "") for stage in STAGES)
+    record, providers = turn.record, dict(turn.record.providers)
+    stt, llm, tts = (providers.get(stage, "") for stage in STAGES)
     return Mix(
         agent=turn.agent,
         route=turn.route,
@@ -95,7 +96,7 @@ def filters_of(query: TurnFilter) -> dict[str, str]:
 
 
 def dimensions_of(mix: Mix) -> Iterator[tuple[str, str]]:
-    """Return (dimension, name) of all figures in which a turn of this mix is counted, beside those of all turns."""
+    """Yield each (dimension, name) of a mix, except `ALL`."""
     for dimension in DIMENSIONS:
         for name in mix.names(dimension):
             yield dimension, name

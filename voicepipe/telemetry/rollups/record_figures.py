@@ -15,7 +15,7 @@ LATENCY_OF_STAGE: Final = {
     "tts": "tts_ttfb",
     "speech_to_speech": "speech_to_speech",
 }
-"""Stage of a provider -> the part of a turn, or the stage of it, that shows the provider's latency."""
+"""Stage of a provider -> the part or stage of a turn that is the provider's latency."""
 
 
 class _Span(msgspec.Struct):
@@ -66,8 +66,8 @@ class _Speculation(msgspec.Struct):
     wasted_output_tokens: int = 0
 
 
-class CountedRecord(msgspec.Struct):
-    """The counted fields of a record as JSON. The other fields are skipped: this saves half the time."""
+class RecordFigures(msgspec.Struct):
+    """The fields of a JSON record that the figures need. Skipping the others saves half the time."""
 
     outcome: str | None
     total_ms: int | None
@@ -86,19 +86,19 @@ class CountedRecord(msgspec.Struct):
     cost: _Cost = msgspec.field(default_factory=_Cost)
 
     @classmethod
-    def read(cls, record: bytes) -> CountedRecord:
-        """Read a record as `record_json` wrote it.
+    def read(cls, record: bytes) -> RecordFigures:
+        """Read a record that `record_json` wrote.
 
         Raises:
-            ValueError: it is no record.
+            ValueError: the record is damaged.
         """
-        return _COUNTED.decode(record)
+        return _DECODER.decode(record)
 
     def figures(self) -> Figures:
         """Return the figures of this turn alone."""
         late = self.total_verdict == "over"
         limit_ms = 0 if self.total_ms is None else self.total_limit_ms
-        cost, early = self.cost, self.speculation
+        cost, speculation = self.cost, self.speculation
         return Figures(
             turns=1,
             over=int(late),
@@ -106,7 +106,7 @@ class CountedRecord(msgspec.Struct):
             usd=cost.usd,
             outcomes={self.outcome or "": 1},
             waited_ms=self._waited_ms(),
-            total=StageFigures(int(late), limit_ms, 0, _some(self.total_ms)),
+            total=StageFigures(int(late), limit_ms, 0, _sketch_of(self.total_ms)),
             actions=dict.fromkeys(self.actions, 1),
             usd_for=[
                 *(cost.answer_usd, cost.hedge_usd, cost.speculation_usd),
@@ -114,8 +114,8 @@ class CountedRecord(msgspec.Struct):
             ],
             tokens=[self.tokens.input, self.tokens.output, self.tokens.cached],
             speculation=[
-                *(early.starts, early.used, early.refused, early.saved_ms),
-                *(early.wasted_input_tokens, early.wasted_output_tokens),
+                *(speculation.starts, speculation.used, speculation.refused, speculation.saved_ms),
+                *(speculation.wasted_input_tokens, speculation.wasted_output_tokens),
             ],
             stages={span.stage: _stage(span) for span in self.stages},
             providers=self._providers(),
@@ -123,47 +123,46 @@ class CountedRecord(msgspec.Struct):
         )
 
     def _waited_ms(self) -> dict[str, int]:
-        """Return stage -> its part of the user's waiting time. The whole span of a stage does not count: an answer
-        that is ready early waits at the gate for the turn's end, long after the question was sent."""
+        """Return stage -> ms that the user waited for the stage. Its whole span does not count: an answer that is ready
+        early waits for the end of the turn."""
         waited_ms: dict[str, int] = {}
         for part in self.contributions:
             waited_ms[part.stage] = waited_ms.get(part.stage, 0) + part.duration_ms
         return waited_ms
 
     def _providers(self) -> dict[str, ProviderFigures]:
-        """Return the providers that served the turn, and those whose attempts did not."""
-        sooner = self.parts | {span.stage: span.duration_ms for span in self.stages}
-        served = {}
+        """Return the figures of the providers that answered, and of those whose attempts did not."""
+        latencies_ms = self.parts | {span.stage: span.duration_ms for span in self.stages}
+        figures = {}
         for stage, spec in self.providers.items():
-            took_ms = sooner.get(LATENCY_OF_STAGE.get(stage, ""))
-            served[f"{stage} {spec}"] = ProviderFigures(calls=1, durations=_some(took_ms))
-        spoke = served.get(f"llm {self.providers.get('llm')}")
-        if spoke is not None:
-            spoke.read_tokens, spoke.cached_tokens = self.tokens.input, self.tokens.cached
-            spoke.usd += self.cost.answer_usd
+            took_ms = latencies_ms.get(LATENCY_OF_STAGE.get(stage, ""))
+            figures[f"{stage} {spec}"] = ProviderFigures(calls=1, durations=_sketch_of(took_ms))
+        answering = figures.get(f"llm {self.providers.get('llm')}")
+        if answering is not None:
+            answering.read_tokens, answering.cached_tokens = self.tokens.input, self.tokens.cached
+            answering.usd += self.cost.answer_usd
             if self.itl_ms is not None:
-                spoke.itl_ms, spoke.n_itl = self.itl_ms, 1
+                answering.itl_ms, answering.n_itl = self.itl_ms, 1
         for stage, usd in (("tts", self.cost.tts_usd), ("stt", self.cost.stt_usd)):
             if stage in self.providers:
-                served[f"{stage} {self.providers[stage]}"].usd += usd
+                figures[f"{stage} {self.providers[stage]}"].usd += usd
         for attempt in self.attempts:
             if attempt.outcome != "spoke":
-                attempted = served.setdefault(f"llm {attempt.provider}", ProviderFigures())
+                attempted = figures.setdefault(f"llm {attempt.provider}", ProviderFigures())
                 attempted.calls += 1
                 attempted.errors += attempt.outcome == "failed"
                 attempted.usd += attempt.cost_usd or 0.0
-        return served
+        return figures
 
 
 def _stage(span: _Span) -> StageFigures:
     over = int(span.verdict == "over")
-    return StageFigures(over, span.limit_ms, span.hidden_ms, _some(span.duration_ms))
+    return StageFigures(over, span.limit_ms, span.hidden_ms, _sketch_of(span.duration_ms))
 
 
-def _some(duration_ms: int | None) -> SketchState:
-    """Return a sketch of one duration. Less than 0 counts as 0: work may be done before t0, and then costs the user
-    nothing."""
+def _sketch_of(duration_ms: int | None) -> SketchState:
+    """Return a sketch of one duration. A negative duration counts as 0: work before t0 adds no latency."""
     return Sketch().state if duration_ms is None else state_of_one(max(0, duration_ms))
 
 
-_COUNTED: Final = msgspec.json.Decoder(CountedRecord)
+_DECODER: Final = msgspec.json.Decoder(RecordFigures)

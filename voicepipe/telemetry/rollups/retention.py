@@ -16,44 +16,44 @@ class Retention:
     """The retention of turns, and the interval of its check."""
 
     keep_days: int | None = None
-    """Days; None: without limit."""
+    """Days for which turns are stored; None: no limit."""
 
     max_bytes: int | None = None
     """Size limit of the store; None: no limit."""
 
     maintain_every_ms: int = 5_000
-    """The longest time from the end of a bucket until it is summed up."""
+    """Interval of the search for finished buckets."""
 
     trim_every_ms: int = 60_000
     pause_ms: int = 10
-    """Between two pieces of work. Each takes a few ms: sessions and the store's own writer run in between."""
+    """Pause between two steps. A step takes a few ms: sessions and the store's own writer run in between."""
 
 
 async def maintain(store: TurnStore, retention: Retention) -> None:
-    """Sum up finished buckets and delete turns that are too old, piece by piece, until cancelled.
+    """Sum up finished buckets and delete old turns, step by step, until cancelled.
 
-    A store that fails is tried again; this is logged once until it has worked again.
+    A store that fails is tried again; the failure is logged once until the store works again.
     """
-    trim_at_ms, failing = 0, False
+    trim_at_ms, is_failing = 0, False
     while True:
         try:
-            more = True
-            while more:
-                more = await store.maintain_step(clock.unix_ms())
+            has_more = True
+            while has_more:
+                has_more = await store.maintain_step(clock.unix_ms())
                 await asyncio.sleep(retention.pause_ms / 1_000)
             if clock.monotonic_ms() >= trim_at_ms:
                 await _trim(store, retention)
                 trim_at_ms = clock.monotonic_ms() + retention.trim_every_ms
-            failing = False
+            is_failing = False
         except StoreError as why:
-            if not failing:
+            if not is_failing:
                 log_event("record_maintenance_failed", level=logging.ERROR, why=str(why))
-            failing = True
+            is_failing = True
         await asyncio.sleep(retention.maintain_every_ms / 1_000)
 
 
 async def _trim(store: TurnStore, retention: Retention) -> None:
-    gone = 1
-    while gone:
-        gone = await store.trim(clock.unix_ms(), keep_days=retention.keep_days, max_bytes=retention.max_bytes)
+    n_deleted = 1
+    while n_deleted:
+        n_deleted = await store.trim(clock.unix_ms(), keep_days=retention.keep_days, max_bytes=retention.max_bytes)
         await asyncio.sleep(retention.pause_ms / 1_000)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 TOTAL: Final = "total"
-"""The row of the turn latency, beside those of the stages."""
+"""The row of the turn latency, beside the rows of the stages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +15,7 @@ class CostSum:
     """USD, as in `TurnCost`. A part without a price counts as 0."""
 
     usd: float = 0.0
-    """The sum of the others."""
+    """The sum of the other fields."""
 
     answer_usd: float = 0.0
     hedge_usd: float = 0.0
@@ -47,25 +47,25 @@ class SpeculationSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageStats:
-    """A stage of all these turns, or the turn latency (`total`). Quantiles are within 1 %."""
+    """One stage of all turns, or the turn latency (`total`). Quantiles are within 1 %."""
 
     stage: str
     count: int
     over: int
-    """Number that broke their limit."""
+    """Number of turns over the limit of the stage."""
 
     limit_ms: int
-    """The longest limit among these turns: turns from before a change of the settings have another."""
+    """The longest limit of the turns: it differs after a change of the settings."""
 
     p50_ms: int
     p95_ms: int
     p99_ms: int
     critical_ms: float
-    """The mean time on the critical path, over `count`. May be more than its p50: a turn's end is also waited
-    for when the question has long been sent."""
+    """The mean time on the critical path, over `count`. It may exceed the p50: a request that was sent early also waits
+    for the end of the turn."""
 
     hidden_ms: float
-    """The part that ran while another stage was the bottleneck, on average."""
+    """The mean time in parallel to a stage on the critical path."""
 
 
 LATENCY_BANDS_MS: Final = (200, 400, 600, 800, 1000, 1250, 1500, 2000, 3000)
@@ -132,7 +132,7 @@ class ProviderStats:
     """Name as `provider/model`."""
 
     calls: int
-    """Turns that it served, and calls of it that lost or failed."""
+    """Turns that the model answered, and calls that lost or failed."""
 
     errors: int
     """Calls that failed."""
@@ -144,13 +144,13 @@ class ProviderStats:
     p95_ms: int | None
     p99_ms: int | None
     itl_ms: float | None
-    """Between two tokens, on average over turns."""
+    """Mean time between two tokens, over turns."""
 
     tokens_per_s: float | None
-    """The reciprocal, in tokens per second."""
+    """Tokens per second: the reciprocal of `itl_ms`."""
 
     cached_share: float | None
-    """The share of the input tokens that its cache had; None: no input."""
+    """Share of the input tokens from the provider's cache; None: no input."""
 
     cost_usd: float
 
@@ -167,7 +167,7 @@ class Stats:
     """Turns with audible output: of these a share `over / measured` was late."""
 
     late_causes: tuple[LateCause, ...] = ()
-    """Whose the late turns are, most turns first."""
+    """Causes of the late turns, most turns first."""
 
     outcomes: Mapping[str, int] = field(default_factory=dict)
     actions: Mapping[str, int] = field(default_factory=dict)
@@ -187,4 +187,4 @@ class Stats:
     """Most turns first."""
 
     partial: bool = False
-    """Whether only the newest of the turns were counted: a filter by user or session matched very many."""
+    """Whether only the newest turns were counted: a filter by user or session matched more than `MAX_TURNS`."""

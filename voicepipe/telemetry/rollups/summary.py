@@ -1,11 +1,11 @@
-"""Compute stats from figures."""
+"""Compute `Stats` from `Figures`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
 from voicepipe.quantile import Sketch, SketchState
-from voicepipe.telemetry.rollups.aggregates import Figures, Gist, ProviderFigures, StageFigures
+from voicepipe.telemetry.rollups.aggregates import BasicFigures, Figures, ProviderFigures, StageFigures
 from voicepipe.telemetry.rollups.stats import (
     LATENCY_BANDS_MS,
     TOTAL,
@@ -20,31 +20,31 @@ from voicepipe.telemetry.rollups.stats import (
     TokenSum,
 )
 
-ORDER = (
+STAGE_ORDER = (
     *("silence", "endpoint", "speech_to_speech", "llm_ttft", "tool", "first_clause", "tts_ttfb"),
     *("overhead", "earlier_audio", "playback"),
 )
-"""Stages, as they follow one another in a turn; others come after them."""
+"""Stages in the order of a turn; other stages are last."""
 
 
 def stats_of(
-    figures: Figures, *, series: Mapping[int, Gist], groups: Mapping[str, Gist], partial: bool = False
+    figures: Figures, *, series: Mapping[int, BasicFigures], groups: Mapping[str, BasicFigures], partial: bool = False
 ) -> Stats:
     """Return the stats of these figures.
 
     Args:
-        figures: of all turns.
-        series: of the turns that began within a step, by its beginning.
-        groups: of the turns that have a name, by that.
+        figures: the figures of all turns.
+        series: start of a step -> figures of the turns that began in it.
+        groups: name -> figures of the turns with that name.
         partial: whether there are more turns than were counted.
     """
     return Stats(
         turns=figures.turns,
         over=figures.over,
         measured=figures.measured,
-        late_causes=tuple(_late_cause(name, turns) for name, turns in _most_first(figures.late_causes).items()),
-        outcomes=_most_first(figures.outcomes),
-        actions=_most_first(figures.actions),
+        late_causes=tuple(_late_cause(name, turns) for name, turns in _by_count(figures.late_causes).items()),
+        outcomes=_by_count(figures.outcomes),
+        actions=_by_count(figures.actions),
         cost_usd=CostSum(**dict(zip(CostSum.__slots__, (figures.usd, *figures.usd_for), strict=True))),
         tokens=TokenSum(**dict(zip(TokenSum.__slots__, figures.tokens, strict=True))),
         speculation=SpeculationSum(**dict(zip(SpeculationSum.__slots__, figures.speculation, strict=True))),
@@ -52,7 +52,7 @@ def stats_of(
         providers=tuple(_provider(name, figures.providers[name]) for name in sorted(figures.providers)),
         series=tuple(_point(from_ms, series[from_ms]) for from_ms in sorted(series)),
         groups=tuple(
-            _group(name, of) for name, of in sorted(groups.items(), key=lambda each: (-each[1].turns, each[0]))
+            _group(name, group) for name, group in sorted(groups.items(), key=lambda each: (-each[1].turns, each[0]))
         ),
         partial=partial,
     )
@@ -61,23 +61,26 @@ def stats_of(
 def _stages(figures: Figures) -> Iterator[StageStats]:
     if figures.measured:
         yield _stage(TOTAL, figures.total, sum(figures.waited_ms.values()))
-    in_order = sorted(figures.stages, key=lambda stage: (ORDER.index(stage) if stage in ORDER else len(ORDER), stage))
+    in_order = sorted(
+        figures.stages,
+        key=lambda stage: (STAGE_ORDER.index(stage) if stage in STAGE_ORDER else len(STAGE_ORDER), stage),
+    )
     for stage in in_order:
         yield _stage(stage, figures.stages[stage], figures.waited_ms.get(stage, 0))
 
 
-def _stage(stage: str, of: StageFigures, waited_ms: int) -> StageStats:
-    sketch = _sketch(of.durations)
+def _stage(stage: str, figures: StageFigures, waited_ms: int) -> StageStats:
+    sketch = _sketch(figures.durations)
     return StageStats(
         stage=stage,
         count=sketch.count,
-        over=of.over,
-        limit_ms=of.limit_ms,
+        over=figures.over,
+        limit_ms=figures.limit_ms,
         p50_ms=_ms(sketch, 0.50) or 0,
         p95_ms=_ms(sketch, 0.95) or 0,
         p99_ms=_ms(sketch, 0.99) or 0,
         critical_ms=waited_ms / sketch.count,
-        hidden_ms=of.hidden_ms / sketch.count,
+        hidden_ms=figures.hidden_ms / sketch.count,
     )
 
 
@@ -86,51 +89,53 @@ def _late_cause(name: str, turns: int) -> LateCause:
     return LateCause(stage=stage, owner=owner, turns=turns)
 
 
-def _provider(name: str, of: ProviderFigures) -> ProviderStats:
+def _provider(name: str, figures: ProviderFigures) -> ProviderStats:
     stage, _, spec = name.partition(" ")
-    sketch = _sketch(of.durations)
-    itl_ms = of.itl_ms / of.n_itl if of.n_itl else None
+    sketch = _sketch(figures.durations)
+    itl_ms = figures.itl_ms / figures.n_itl if figures.n_itl else None
     return ProviderStats(
         stage=stage,
         provider=spec,
-        calls=of.calls,
-        errors=of.errors,
+        calls=figures.calls,
+        errors=figures.errors,
         p50_ms=_ms(sketch, 0.50),
         p95_ms=_ms(sketch, 0.95),
         p99_ms=_ms(sketch, 0.99),
         itl_ms=itl_ms,
         tokens_per_s=1_000 / itl_ms if itl_ms else None,
-        cached_share=of.cached_tokens / of.read_tokens if of.read_tokens else None,
-        cost_usd=of.usd,
+        cached_share=figures.cached_tokens / figures.read_tokens if figures.read_tokens else None,
+        cost_usd=figures.usd,
     )
 
 
-def _point(from_ms: int, of: Gist) -> StatsPoint:
-    total = _sketch(of.total.durations)
+def _point(from_ms: int, figures: BasicFigures) -> StatsPoint:
+    total = _sketch(figures.total.durations)
     return StatsPoint(
         from_ms=from_ms,
-        turns=of.turns,
-        over=of.over,
-        failed=of.outcomes.get("failed", 0),
+        turns=figures.turns,
+        over=figures.over,
+        failed=figures.outcomes.get("failed", 0),
         p50_ms=_ms(total, 0.50),
         p95_ms=_ms(total, 0.95),
         p99_ms=_ms(total, 0.99),
-        critical={stage: waited_ms / of.measured for stage, waited_ms in of.waited_ms.items() if of.measured},
+        critical={
+            stage: waited_ms / figures.measured for stage, waited_ms in figures.waited_ms.items() if figures.measured
+        },
         bands=total.bands(LATENCY_BANDS_MS),
     )
 
 
-def _group(name: str, of: Gist) -> StatsGroup:
-    total = _sketch(of.total.durations)
+def _group(name: str, figures: BasicFigures) -> StatsGroup:
+    total = _sketch(figures.total.durations)
     return StatsGroup(
         name=name,
-        turns=of.turns,
-        over=of.over,
-        failed=of.outcomes.get("failed", 0),
+        turns=figures.turns,
+        over=figures.over,
+        failed=figures.outcomes.get("failed", 0),
         p50_ms=_ms(total, 0.50),
         p95_ms=_ms(total, 0.95),
         p99_ms=_ms(total, 0.99),
-        cost_usd=of.usd,
+        cost_usd=figures.usd,
     )
 
 
@@ -145,5 +150,5 @@ def _ms(sketch: Sketch, q: float) -> int | None:
     return None if value_ms is None else round(value_ms)
 
 
-def _most_first(counts: Mapping[str, int]) -> dict[str, int]:
+def _by_count(counts: Mapping[str, int]) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda each: (-each[1], each[0])))

@@ -113,13 +113,13 @@ class SqlTurnStore:
     async def trim(self, now_ms: int, *, keep_days: int | None, max_bytes: int | None) -> int:
         """Delete some of the oldest turns beyond these limits."""
         if keep_days is not None:
-            gone = await self._database.write(maintenance.trim_before(now_ms - keep_days * DAY_MS))
+            gone = await self._database.write(maintenance.delete_turns_before(now_ms - keep_days * DAY_MS))
             if gone:
                 return gone
         if max_bytes is None or await self.size_bytes() <= max_bytes:
             return 0
-        before_ms = await self._database.read(maintenance.oldest_piece())
-        return 0 if before_ms is None else await self._database.write(maintenance.trim_before(before_ms))
+        before_ms = await self._database.read(maintenance.end_of_oldest_turns())
+        return 0 if before_ms is None else await self._database.write(maintenance.delete_turns_before(before_ms))
 
     async def size_bytes(self) -> int:
         """Return the size of the store; the space of deleted turns doesn't count."""
