@@ -10,8 +10,8 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from voicepipe.telemetry.event_loop import CPU_EDGES_MS, LAG_EDGES_MS, EventLoopFigures
-from voicepipe.telemetry.metrics.catalog import FAMILIES, MAX_NAME_CHARS, NOW, OTHER, PREFIX, TURNS, Names, Sample
-from voicepipe.telemetry.metrics.prometheus import MORE_ACTIONS, MORE_AGENTS, MORE_PROVIDERS, Metrics
+from voicepipe.telemetry.metrics.catalog import COUNTED, CURRENT, FAMILIES, MAX_NAME_CHARS, OTHER, PREFIX, Names, Sample
+from voicepipe.telemetry.metrics.prometheus import MAX_OTHER_ACTIONS, MAX_OTHER_AGENTS, MAX_OTHER_PROVIDERS, Metrics
 from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.testing.records import MARKS, turn_record
 from voicepipe.turn.record.values import ModelAttempt, Speculation, TurnCost
@@ -111,12 +111,12 @@ def test_a_flood_of_names_makes_a_bounded_number_of_series() -> None:
         )
     counted.on_turn_end(stored_turn(200))
     providers = {key[0] for key in values(counted, "model_attempts_total")}
-    assert providers == {OTHER, *(f"flood/{n}" for n in range(MORE_PROVIDERS))}
+    assert providers == {OTHER, *(f"flood/{n}" for n in range(MAX_OTHER_PROVIDERS))}
     assert "settings" in {key[1] for key in values(counted, "stage_seconds_count")}
     agents = {key[0] for key in values(counted, "turns_total")}
-    assert agents == {"default", OTHER, *(f"agent-{n}" for n in range(MORE_AGENTS))}
-    assert values(counted, "turns_total")[OTHER, "vad", "completed"] == 200 - MORE_AGENTS
-    assert values(counted, "actions_total")["other",] == 200 - MORE_ACTIONS
+    assert agents == {"default", OTHER, *(f"agent-{n}" for n in range(MAX_OTHER_AGENTS))}
+    assert values(counted, "turns_total")[OTHER, "vad", "completed"] == 200 - MAX_OTHER_AGENTS
+    assert values(counted, "actions_total")["other",] == 200 - MAX_OTHER_ACTIONS
 
 
 def test_a_long_name_and_none_at_all_are_names_too() -> None:
@@ -148,7 +148,7 @@ def test_providers_beyond_the_bound_are_left_out_of_what_is_true_now() -> None:
     """Two of them under one name would be two values of one series."""
     counted = metrics()
     now = [Sample("provider_in_flight", n, ("llm", f"flood/{n}")) for n in range(200)]
-    assert len(values(counted, "provider_in_flight", *now)) == MORE_PROVIDERS
+    assert len(values(counted, "provider_in_flight", *now)) == MAX_OTHER_PROVIDERS
 
 
 def test_the_loops_lag_is_a_histogram() -> None:
@@ -171,7 +171,7 @@ def test_the_cpu_time_of_holds_is_a_histogram() -> None:
 
 def everything() -> Iterator[Sample]:
     """A sample of each family."""
-    for family in NOW:
+    for family in CURRENT:
         if family.kind != "histogram":
             yield Sample(family.name, 1.0, tuple("x" for _ in family.labels))
 
@@ -197,4 +197,4 @@ def test_names_say_their_kind_and_their_unit() -> None:
     for family in FAMILIES:
         assert family.name.endswith("_total") == (family.kind == "counter"), family.name
         assert "_ms" not in family.name
-    assert len({family.name for family in FAMILIES}) == len(FAMILIES) == len(TURNS) + len(NOW)
+    assert len({family.name for family in FAMILIES}) == len(FAMILIES) == len(COUNTED) + len(CURRENT)

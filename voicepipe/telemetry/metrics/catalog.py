@@ -1,5 +1,5 @@
-"""Declare every metric of `/metrics`: its name, its kind, its labels, and its meaning. The table of
-`web/docs/metrics.md` is generated from it."""
+"""Declare every metric of `/metrics`: name, kind, labels and meaning. The table of `web/docs/metrics.md` is generated
+from this catalog."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Family:
     kind: Kind
     labels: tuple[str, ...]
     help: str
-    merged: Literal["sum", "max"] = "sum"
-    """How the values of several workers become one."""
+    merge_by: Literal["sum", "max"] = "sum"
+    """How the values of several workers are merged."""
 
     @property
     def full_name(self) -> str:
@@ -28,7 +28,7 @@ class Family:
         return f"{PREFIX}{self.name}"
 
 
-TURNS: Final = (
+COUNTED: Final = (
     Family(
         "turn_latency_seconds",
         "histogram",
@@ -63,10 +63,10 @@ TURNS: Final = (
 )
 """Counted as turns and answers end."""
 
-NOW: Final = (
-    Family("limit_seconds", "gauge", ("stage",), "Limits of the budget", merged="max"),
+CURRENT: Final = (
+    Family("limit_seconds", "gauge", ("stage",), "Limits of the budget", merge_by="max"),
     Family("sessions", "gauge", (), "Sessions that are open"),
-    Family("sessions_limit", "gauge", (), "Limit of open sessions", merged="max"),
+    Family("sessions_limit", "gauge", (), "Limit of open sessions", merge_by="max"),
     Family("sessions_opened_total", "counter", (), "Sessions that were opened"),
     Family(
         "sessions_refused_total",
@@ -85,16 +85,16 @@ NOW: Final = (
         "Scores of pauses by models that came `in_time`, or `late` (after 80 ms, and dropped), or `failed`",
     ),
     Family("phrases_cost_usd_total", "counter", ("agent",), "Cost of phrases that were synthesized before any turn"),
-    Family("ready", "gauge", (), "1: the server takes sessions; 0: it loads models or stops", merged="max"),
+    Family("ready", "gauge", (), "1: the server takes sessions; 0: it loads models or stops", merge_by="max"),
     Family(
         "local_model_busy_ratio",
         "gauge",
         ("stage",),
         "Share of the last 4 s in which a local model worked, 0 to 1, for all clients of its engine",
-        merged="max",
+        merge_by="max",
     ),
     Family("http_requests_running", "gauge", ("kind",), "REST requests that are being answered"),
-    Family("http_requests_limit", "gauge", ("kind",), "Limit of concurrent REST requests", merged="max"),
+    Family("http_requests_limit", "gauge", ("kind",), "Limit of concurrent REST requests", merge_by="max"),
     Family("connections_waiting", "gauge", (), "Connections without a request"),
     Family("connections_closed_total", "counter", ("why",), "Connections that the server closed, by reason"),
     Family("event_loop_lag_seconds", "histogram", (), "Delay of the event loop after work was due"),
@@ -102,13 +102,13 @@ NOW: Final = (
     Family("event_loop_stalls_total", "counter", (), "Stalls of the event loop of 100 ms or more"),
     Family("gc_pauses_total", "counter", ("generation",), "Pauses of the garbage collector"),
     Family("gc_pause_seconds_total", "counter", ("generation",), "Total duration of the garbage collector's pauses"),
-    Family("gc_longest_pause_seconds", "gauge", (), "Longest pause of the garbage collector", merged="max"),
+    Family("gc_longest_pause_seconds", "gauge", (), "Longest pause of the garbage collector", merge_by="max"),
     Family(
         "storage_failing",
         "gauge",
         ("store",),
         "1: the store can't be read or written now; sessions go on",
-        merged="max",
+        merge_by="max",
     ),
     Family("storage_failures_total", "counter", ("store",), "Times that the store began to fail"),
     Family(
@@ -169,7 +169,7 @@ NOW: Final = (
         "gauge",
         ("bench", "stage", "provider", "quantile"),
         "Latency of the latest run of a scheduled bench, from its first comparison on",
-        merged="max",
+        merge_by="max",
     ),
     Family(
         "bench_drift",
@@ -186,7 +186,7 @@ NOW: Final = (
         "gauge",
         ("stage", "provider", "state"),
         "1 for the current state of the provider's circuit breaker, 0 for the others",
-        merged="max",
+        merge_by="max",
     ),
     Family(
         "circuit_breaker_opened_total",
@@ -199,23 +199,23 @@ NOW: Final = (
         "gauge",
         ("stage", "provider"),
         "1: an operator must act, for example replace a key",
-        merged="max",
+        merge_by="max",
     ),
     Family("provider_in_flight", "gauge", ("stage", "provider"), "Running calls to the provider"),
     Family("provider_errors_total", "counter", ("stage", "provider", "kind"), "Errors of the provider"),
     Family("workers", "gauge", (), "Processes that serve the port"),
     Family("worker_restarts_total", "counter", (), "Workers that have died and were started again"),
-    Family("build_info", "gauge", ("version",), "Always 1", merged="max"),
+    Family("build_info", "gauge", ("version",), "Always 1", merge_by="max"),
 )
 """Read from the server at each scrape."""
 
-FAMILIES: Final = (*TURNS, *NOW)
+FAMILIES: Final = (*COUNTED, *CURRENT)
 BY_NAME: Final = {family.name: family for family in FAMILIES}
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A value of a family of `NOW` that is no histogram."""
+    """A value of a family of `CURRENT` other than a histogram."""
 
     name: str
     value: float
@@ -226,27 +226,27 @@ OTHER: Final = "other"
 """The label value for names beyond the bound."""
 
 MAX_NAME_CHARS: Final = 100
-"""The most characters of a label's value."""
+"""Maximum length of a label's value."""
 
 
 class Names:
-    """The values of a label, bounded: the configured ones, and a few more as they come.
+    """Bounds the values of a label: the configured names, and a few more.
 
-    Each value makes a time series that Prometheus keeps for weeks, and clients choose some of the names. When all
-    values are taken, every further name is `other`.
+    Each value makes a time series that Prometheus keeps for weeks, and clients choose some of the names. Beyond the
+    limit, a name counts as `other`.
     """
 
     def __init__(self, known: frozenset[str] = frozenset(), *, more: int) -> None:
-        self._taken, self._room = set(known), more
+        self._known, self._n_left = set(known), more
 
     def of(self, name: str) -> str:
-        """Return the value to count `name` under; an empty one is `none`."""
-        if name in self._taken:
+        """Return the label value of a name; an empty name is `none`."""
+        if name in self._known:
             return name
         if not name:
             return "none"
-        if self._room <= 0 or len(name) > MAX_NAME_CHARS:
+        if self._n_left <= 0 or len(name) > MAX_NAME_CHARS:
             return OTHER
-        self._room -= 1
-        self._taken.add(name)
+        self._n_left -= 1
+        self._known.add(name)
         return name

@@ -1,6 +1,6 @@
-"""Add up the texts of `/metrics` of several processes that serve one port.
+"""Merge the texts of `/metrics` of several processes that serve one port.
 
-Each text is one that `prometheus.Metrics` wrote, so a sample's name and labels are written the same way in all.
+`prometheus.Metrics` wrote all texts: a sample has the same name and labels in each.
 """
 
 from __future__ import annotations
@@ -13,36 +13,36 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from voicepipe.telemetry.metrics.catalog import BY_NAME, FAMILIES, Sample
 
-_OLDEST: Final = "process_start_time_seconds"
-_MERGED_BY_MAX: Final = frozenset(family.full_name for family in FAMILIES if family.merged == "max")
+_START_TIME: Final = "process_start_time_seconds"
+_MERGED_BY_MAX: Final = frozenset(family.full_name for family in FAMILIES if family.merge_by == "max")
 
 
 class _Family:
-    """The samples of a metric, in the order of the texts."""
+    """The samples of one metric."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.head: list[str] = []
+        self.comments: list[str] = []
         self.kind = ""
         self.values: dict[str, float] = {}
         """Name and labels -> value."""
 
     def add(self, sample: str, value: float) -> None:
-        before = self.values.get(sample)
-        self.values[sample] = value if before is None else self._merge()((before, value))
+        known = self.values.get(sample)
+        self.values[sample] = value if known is None else self._merge()((known, value))
 
     def _merge(self) -> Callable[[Iterable[float]], float]:
-        if self.name == _OLDEST:
+        if self.name == _START_TIME:
             return min
         return max if self.name in _MERGED_BY_MAX else sum
 
     def lines(self) -> Iterable[str]:
-        yield from self.head
+        yield from self.comments
         yield from (f"{sample} {value!r}" for sample, value in self.values.items())
 
 
 def merged(texts: Sequence[bytes]) -> bytes:
-    """Return one text: the sum of counters, histograms and most gauges; limits and states are the largest value.
+    """Return one text: counters, histograms and most gauges are summed; of limits and states the largest value counts.
 
     Takes milliseconds: call it from a worker thread.
     """
@@ -50,12 +50,12 @@ def merged(texts: Sequence[bytes]) -> bytes:
 
 
 def counters(text: bytes) -> bytes:
-    """Return the counters and histograms of a text: what a process leaves behind when it ends."""
+    """Return the counters and histograms of a text: they count on after the process has ended."""
     return _text(family for family in _families([text]) if family.kind in ("counter", "histogram"))
 
 
 def sample_text(sample: Sample) -> bytes:
-    """Return the text of one value of the catalog without labels."""
+    """Return the text of one sample without labels."""
     family = BY_NAME[sample.name]
     kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
     metric = kind(family.full_name, family.help)
@@ -75,8 +75,8 @@ def _families(texts: Sequence[bytes]) -> Iterable[_Family]:
                 family = families.setdefault(name, _Family(name))
                 if what == "TYPE":
                     family.kind = rest[0]
-                if len(family.head) < 2:
-                    family.head.append(line)
+                if len(family.comments) < 2:
+                    family.comments.append(line)
             elif line:
                 sample, _, value = line.rpartition(" ")
                 family.add(sample, float(value))

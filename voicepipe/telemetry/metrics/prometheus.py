@@ -1,4 +1,4 @@
-"""The text of `/metrics`: turns as they end, and the server's present state, in Prometheus' text format."""
+"""Write `/metrics` in Prometheus' text format: counts of turns, and the present state of the server."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessColl
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from voicepipe.telemetry.event_loop import CPU_EDGES_MS, LAG_EDGES_MS, EventLoopFigures
-from voicepipe.telemetry.metrics.catalog import BY_NAME, NOW, Names, Sample
+from voicepipe.telemetry.metrics.catalog import BY_NAME, CURRENT, Names, Sample
 from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.turn.record.attribution import UNATTRIBUTED_LIMIT_MS
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import BudgetLimits
 
 EDGES_MS: Final = (10, 20, 50, 100, 150, 200, 300, 400, 500, 600, 800, 1_000, 1_250, 1_500, 2_000, 3_000, 5_000, 10_000)
-"""Upper edges of buckets, beside the configured limits: whether a limit was met must be exact."""
+"""Upper edges of buckets. The configured limits are edges, too, so that the share within a limit is exact."""
 
-REST_EDGES_S: Final = (0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300)
+REQUEST_EDGES_S: Final = (0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300)
 
-MORE_AGENTS: Final = 10
-MORE_PROVIDERS: Final = 50
-MORE_ACTIONS: Final = 20
-"""Label values beside those of the settings; a request may name models of its own."""
+MAX_OTHER_AGENTS: Final = 10
+MAX_OTHER_PROVIDERS: Final = 50
+MAX_OTHER_ACTIONS: Final = 20
+"""Maximum number of label values beside those of the settings: a request may name other models."""
 
 OWNERS: Final = frozenset({"settings", "client", "server"})
 """The possible owners of a stage beside the providers."""
@@ -33,10 +33,10 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
-    """Counts in a registry of its own: two servers in one process don't share it."""
+    """The metrics of one server, in a registry of its own: two servers in one process have two."""
 
     def __init__(self, limits: BudgetLimits, *, agents: frozenset[str], providers: frozenset[str]) -> None:
-        """`agents` and `providers` come from the settings: these names always have a series."""
+        """`agents`, `providers`: the names of the settings, which always have a series."""
         self._registry = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self._registry)
         self._limits = {name.removesuffix("_ms"): getattr(limits, name) / 1_000 for name in limits.__slots__}
@@ -45,14 +45,17 @@ class Metrics:
             self._histogram("turn_latency_seconds", edges_s),
             self._histogram("stage_seconds", edges_s),
         )
-        self._rest = self._histogram("http_request_duration_seconds", REST_EDGES_S)
+        self._request_duration = self._histogram("http_request_duration_seconds", REQUEST_EDGES_S)
         self._counters = {
             family.name: Counter(family.full_name, family.help, family.labels, registry=self._registry)
             for family in BY_NAME.values()
-            if family.kind == "counter" and family not in NOW
+            if family.kind == "counter" and family not in CURRENT
         }
-        self._agents, self._providers = Names(agents, more=MORE_AGENTS), Names(providers | OWNERS, more=MORE_PROVIDERS)
-        self._actions = Names(more=MORE_ACTIONS)
+        self._agents, self._providers = (
+            Names(agents, more=MAX_OTHER_AGENTS),
+            Names(providers | OWNERS, more=MAX_OTHER_PROVIDERS),
+        )
+        self._actions = Names(more=MAX_OTHER_ACTIONS)
 
     def _histogram(self, name: str, edges_s: tuple[float, ...]) -> Histogram:
         family = BY_NAME[name]
@@ -61,7 +64,7 @@ class Metrics:
     # --- counting -----------------------------------------------------------------------------
 
     def on_turn_end(self, turn: StoredTurn) -> None:
-        """Count a turn that has ended. Call it once for each turn, as `EndedTurns` does."""
+        """Count a turn that has ended. Call it once a turn, as `EndedTurns` does."""
         record, agent = turn.record, self._agents.of(turn.agent)
         self._add("turns_total", 1, agent, record.cause, record.outcome or "")
         if record.total_ms is not None:
@@ -75,8 +78,8 @@ class Metrics:
         self._count_cost(record, agent)
 
     def count_answer(self, kind: str, outcome: str, lasted_ms: int) -> None:
-        """Count an answer over REST."""
-        self._rest.labels(kind, outcome).observe(lasted_ms / 1_000)
+        """Record the duration of a REST request."""
+        self._request_duration.labels(kind, outcome).observe(lasted_ms / 1_000)
 
     def _count_stages(self, record: TurnRecord) -> None:
         for span in record.stages:
@@ -94,46 +97,52 @@ class Metrics:
                 self._add("provider_calls_total", 1, stage, self._providers.of(spec))
 
     def _count_cost(self, record: TurnRecord, agent: str) -> None:
-        model, cost, early = self._providers.of(dict(record.providers).get("llm", "")), record.cost, record.speculation
+        model, cost = self._providers.of(dict(record.providers).get("llm", "")), record.cost
+        speculation = record.speculation
         for kind in ("input", "output", "cached"):
             self._add("tokens_total", getattr(record.tokens, kind), model, kind)
         for part in ("answer", "hedge", "speculation", "tts", "stt"):
             self._add("cost_usd_total", getattr(cost, f"{part}_usd"), agent, part)
-        for result, count in (("started", early.starts), ("used", early.used), ("refused", early.refused)):
+        for result, count in (
+            ("started", speculation.starts),
+            ("used", speculation.used),
+            ("refused", speculation.refused),
+        ):
             self._add("speculation_total", count, result)
-        self._add("speculation_saved_seconds_total", max(0, early.saved_ms) / 1_000)
-        self._add("speculation_wasted_tokens_total", early.wasted_input_tokens, "input")
-        self._add("speculation_wasted_tokens_total", early.wasted_output_tokens, "output")
+        self._add("speculation_saved_seconds_total", max(0, speculation.saved_ms) / 1_000)
+        self._add("speculation_wasted_tokens_total", speculation.wasted_input_tokens, "input")
+        self._add("speculation_wasted_tokens_total", speculation.wasted_output_tokens, "output")
 
     def _add(self, name: str, amount: float, *labels: str) -> None:
-        """Add to a counter; also 0, so that a series exists before its first event and `rate` counts that event."""
+        """Add to a counter. Adding 0 creates the series, so that `rate` counts the first event."""
         counter = self._counters[name]
         (counter.labels(*labels) if labels else counter).inc(amount)
 
     # --- exposition ---------------------------------------------------------------------------
 
     def limits(self) -> Iterator[Sample]:
-        """Return the budget's limits."""
+        """Yield the limits of the budget."""
         for stage, limit_s in self._limits.items():
             yield Sample("limit_seconds", limit_s, (stage,))
 
-    def text(self, now: Iterable[Sample], loop: EventLoopFigures | None = None) -> bytes:
-        """Return the whole text as Prometheus reads it (`CONTENT_TYPE`). Takes milliseconds: call it from a worker
-        thread.
+    def text(self, current: Iterable[Sample], loop: EventLoopFigures | None = None) -> bytes:
+        """Return the text for Prometheus (`CONTENT_TYPE`). Takes milliseconds: call it from a worker thread.
 
         Args:
-            now: the present values, each of a family of `NOW`; providers beyond the bound are left out.
-            loop: the event loop's figures, or None where it is not measured.
+            current: the present values of families of `CURRENT`; providers beyond the limit are left out.
+            loop: the figures of the event loop; None: it is not measured.
         """
-        return generate_latest(_Both(self._registry, [*self._families((*self.limits(), *now)), *_of_loop(loop)]))
+        return generate_latest(
+            _CombinedRegistry(self._registry, [*self._families((*self.limits(), *current)), *_event_loop_metrics(loop)])
+        )
 
-    def _families(self, now: Iterable[Sample]) -> Iterator[Metric]:
+    def _families(self, current: Iterable[Sample]) -> Iterator[Metric]:
         found: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}
-        for sample in now:
+        for sample in current:
             family = BY_NAME[sample.name]
             if "provider" in family.labels:
-                at = family.labels.index("provider")
-                if self._providers.of(sample.labels[at]) != sample.labels[at]:
+                provider = sample.labels[family.labels.index("provider")]
+                if self._providers.of(provider) != provider:
                     continue
             if sample.name not in found:
                 kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
@@ -142,22 +151,22 @@ class Metrics:
         return iter(found.values())
 
 
-class _Both(CollectorRegistry):
+class _CombinedRegistry(CollectorRegistry):
     """The registry of counted values and present values."""
 
-    def __init__(self, counted: CollectorRegistry, now: list[Metric]) -> None:
+    def __init__(self, counted: CollectorRegistry, current: list[Metric]) -> None:
         super().__init__(auto_describe=False)
-        self._counted, self._now = counted, now
+        self._counted, self._current = counted, current
 
     def collect(self) -> Iterator[Metric]:
         for metric in self._counted.collect():
-            # The creation time would be one more series for each; it is not used.
+            # Creation times would double the series, and are not used.
             metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
             yield metric
-        yield from self._now
+        yield from self._current
 
 
-def _of_loop(loop: EventLoopFigures | None) -> Iterator[Metric]:
+def _event_loop_metrics(loop: EventLoopFigures | None) -> Iterator[Metric]:
     if loop is None:
         return
     yield _histogram_of("event_loop_lag_seconds", LAG_EDGES_MS, loop.lag_counts, loop.lag_sum_ms)
