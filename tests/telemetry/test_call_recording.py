@@ -18,9 +18,9 @@ from voicepipe.audio.samples import Samples, silence
 from voicepipe.clock import unix_ms
 from voicepipe.errors import ConfigError
 from voicepipe.telemetry.recording import writer
-from voicepipe.telemetry.recording.folder import CallRecording, RecordingFolder
+from voicepipe.telemetry.recording.folder import RecordingFolder, StoredRecording
 from voicepipe.telemetry.recording.settings import RecordingSettings
-from voicepipe.telemetry.recording.timeline import RATE_HZ, AgentTrack, Placed, UserTrack
+from voicepipe.telemetry.recording.timeline import RATE_HZ, AgentTrack, PlacedAudio, UserTrack
 from voicepipe.telemetry.recording.work_file import WorkFile
 from voicepipe.telemetry.recording.writer import RecordingWriter
 from voicepipe.testing.waiting import WAIT_S
@@ -103,7 +103,7 @@ def test_a_click_lands_at_its_time_in_each_channel(tmp_path: Path, rate_hz: int)
 
 def test_a_pause_of_the_client_is_silence() -> None:
     """Muted, it sends nothing: what follows stands where it was said, not behind what came before."""
-    track, came, placed = UserTrack(), 0, list[Placed]()
+    track, came, placed = UserTrack(), 0, list[PlacedAudio]()
     for gap_ms in (0, 3_000):
         came += gap_ms * RATE_HZ // 1_000
         for frame in frames(click(1_500, 200, RATE_HZ), RATE_HZ):
@@ -119,7 +119,7 @@ def test_a_pause_of_the_client_is_silence() -> None:
 @pytest.mark.parametrize("parts_per_million", [-400, 400])
 def test_a_client_whose_clock_is_wrong_stays_on_the_line(parts_per_million: int) -> None:
     """Ten minutes are 240 ms off: they are put in or left out where it is quiet."""
-    track, placed, last_ms = UserTrack(), list[Placed](), 0.0
+    track, placed, last_ms = UserTrack(), list[PlacedAudio](), 0.0
     for number, frame in enumerate(frames(np.concatenate([click(1_000, 600, RATE_HZ)] * 600), RATE_HZ)):
         came_ms = (number + 1) * FRAME_MS * (1 + parts_per_million / 1e6)
         placed += track.push(frame, RATE_HZ, round(came_ms * RATE_HZ / 1_000))
@@ -209,7 +209,7 @@ def test_a_running_call_is_found_and_not_complete(tmp_path: Path) -> None:
 
 def test_what_a_killed_process_has_left_is_completed(tmp_path: Path) -> None:
     """At the next start, unless its owner lives: then the file is locked."""
-    place = RecordingFolder(tmp_path).place_of("acme", "sess_1", "", 5)
+    place = RecordingFolder(tmp_path).new_path("acme", "sess_1", "", 5)
     alive = WorkFile(place.with_name("5-sess_2..part"))
     left = WorkFile(place.with_name(place.name + ".part"))
     left.end_at(100)
@@ -225,7 +225,7 @@ def test_old_recordings_leave_and_so_do_the_oldest_of_too_many(tmp_path: Path) -
     """By `records.keep_days` and `recordings.total_mb`; one that is being written stays."""
     folder, now_ms, day_ms = RecordingFolder(tmp_path), unix_ms(), 86_400_000
     for days, session, suffix in ((9, "a", ".flac"), (5, "b", ".flac"), (4, "c", ".part"), (1, "d", ".flac")):
-        place = folder.place_of("acme", session, "", now_ms - days * day_ms)
+        place = folder.new_path("acme", session, "", now_ms - days * day_ms)
         place.with_name(place.name + suffix).write_bytes(bytes(1_000))
 
     def left() -> list[str]:
@@ -302,7 +302,7 @@ def test_a_disk_that_fills_while_it_is_compressed_loses_nothing(
 
 def test_a_slow_disk_drops_audio_and_never_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is counted; the beginning and the end of the recording are never dropped."""
-    monkeypatch.setattr(writer, "WAITING", 2)
+    monkeypatch.setattr(writer, "MAX_QUEUED", 2)
     busy, free = threading.Event(), threading.Event()
 
     def holds() -> None:
@@ -310,7 +310,7 @@ def test_a_slow_disk_drops_audio_and_never_waits(tmp_path: Path, monkeypatch: py
         assert free.wait(WAIT_S)
 
     with opened(tmp_path) as recordings:
-        recordings.offer(holds)
+        recordings.enqueue(holds)
         assert busy.wait(WAIT_S)
         recorder = recordings.open("acme", "sess_1", "")
         recorder.begin(0)
@@ -326,7 +326,7 @@ def test_a_slow_disk_drops_audio_and_never_waits(tmp_path: Path, monkeypatch: py
 
 def test_the_audio_that_waits_has_a_limit_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few long slices take as much memory as many short ones; what has left the queue makes room again."""
-    monkeypatch.setattr(writer, "WAITING_BYTES", 3 * RATE_HZ)
+    monkeypatch.setattr(writer, "MAX_QUEUED_BYTES", 3 * RATE_HZ)
     busy, free = threading.Event(), threading.Event()
 
     def holds() -> None:
@@ -336,7 +336,7 @@ def test_the_audio_that_waits_has_a_limit_in_bytes(tmp_path: Path, monkeypatch: 
     with opened(tmp_path) as recordings:
         recorder = recordings.open("acme", "sess_1", "")
         recorder.begin(0)
-        recordings.offer(holds)
+        recordings.enqueue(holds)
         assert busy.wait(WAIT_S)
         recorder.agent_audio(np.ones(RATE_HZ, np.int16), RATE_HZ, 0)  # two bytes a sample
         recorder.agent_audio(np.ones(RATE_HZ, np.int16), RATE_HZ, 0)
@@ -367,10 +367,10 @@ def test_a_recording_that_is_deleted_while_it_is_compressed_stays_deleted(
 
 def test_a_name_is_read_as_it_was_written() -> None:
     """Ids may hold dashes and dots."""
-    found = CallRecording(Path("x/17-sess_a-b.c.0f.flac"))
+    found = StoredRecording(Path("x/17-sess_a-b.c.0f.flac"))
     assert (found.session, found.user, found.began_unix_ms, found.is_done) == ("sess_a-b.c", "0f", 17, True)
-    assert CallRecording(Path("x/no-sess.flac")).began_unix_ms == 0
-    assert CallRecording(Path("x/no-sess.flac")).duration_ms() == 0
+    assert StoredRecording(Path("x/no-sess.flac")).began_unix_ms == 0
+    assert StoredRecording(Path("x/no-sess.flac")).duration_ms() == 0
 
 
 @pytest.mark.parametrize("wrong", [{"max_minutes": 0}, {"total_mb": -1}])

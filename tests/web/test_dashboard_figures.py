@@ -18,7 +18,7 @@ from voicepipe.clock import unix_ms
 from voicepipe.config import load
 from voicepipe.telemetry.journal.plain import as_it_is
 from voicepipe.telemetry.journal.session_files import SessionFiles
-from voicepipe.telemetry.recording.folder import DONE, RecordingFolder
+from voicepipe.telemetry.recording.folder import DONE_SUFFIX, RecordingFolder
 from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.telemetry.store.sqlite import SqliteTurnStore
 from voicepipe.testing.chromium import Browser, Page, chromium
@@ -139,9 +139,9 @@ async def planted_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncItera
     files = SessionFiles(path, head=lambda: b"", texts="plain", words=as_it_is, max_bytes=1_000_000)
     files.write_audio("user", np.full(48_000, 500, dtype=np.int16), 24_000)
     files.close(ended=True)
-    place = RecordingFolder(folder / "data" / "recordings").place_of("default", "sess_late", "", now_ms)
+    place = RecordingFolder(folder / "data" / "recordings").new_path("default", "sess_late", "", now_ms)
     soundfile.write(
-        place.with_name(place.name + DONE), np.full((72_000, 2), 500, dtype=np.int16), 24_000, format="FLAC"
+        place.with_name(place.name + DONE_SUFFIX), np.full((72_000, 2), 500, dtype=np.int16), 24_000, format="FLAC"
     )
     overrides = {
         "server.port": 0,

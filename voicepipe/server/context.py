@@ -40,7 +40,7 @@ from voicepipe.telemetry.journal.recordings import Recording
 from voicepipe.telemetry.live_feed import Feed
 from voicepipe.telemetry.metrics.catalog import Sample
 from voicepipe.telemetry.metrics.prometheus import Metrics
-from voicepipe.telemetry.recording.folder import CallRecording
+from voicepipe.telemetry.recording.folder import StoredRecording
 from voicepipe.telemetry.storage_log import new_health
 from voicepipe.telemetry.store.port import TurnStore
 from voicepipe.telemetry.tracing.port import NoTracing, Tracing
@@ -53,7 +53,7 @@ from voicepipe.turn.settings import BudgetLimits
 class CallRecordings(Protocol):
     """The recordings of calls. Each method may wait for a disk: for a worker thread."""
 
-    def find(self, project: str | None, session: str) -> CallRecording | None:
+    def find(self, project: str | None, session: str) -> StoredRecording | None:
         """Return the recording of a project's session, or of any project's."""
         ...
 
@@ -69,7 +69,7 @@ class CallRecordings(Protocol):
 class NoCallRecordings:
     """Nothing is recorded."""
 
-    def find(self, project: str | None, session: str) -> CallRecording | None:
+    def find(self, project: str | None, session: str) -> StoredRecording | None:
         """Return nothing."""
         return None
 

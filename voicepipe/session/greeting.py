@@ -59,7 +59,7 @@ class Greeter:
 
     def announce(self, config: SessionConfig) -> None:
         """Have the agent say that the call is recorded, whatever was said before, if that is due."""
-        if self._recorded is not None and (words := self._recorded.words_due()):
+        if self._recorded is not None and (words := self._recorded.due_announcement()):
             words = filled(words, dict(config.variables))
             self._post(e.GreetingDue(words, interruptible=False, at_any_time=True))
 

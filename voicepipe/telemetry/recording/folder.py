@@ -1,7 +1,7 @@
-"""The folder of recordings: names, owners, and the limits of age and size.
+"""Find and delete recordings in their folder.
 
-A recording is `PROJECT/BEGAN-SESSION.USER.flac`; while it is written, `.part`. Project and user are hashes, since their
-names may hold any character, and the user's may be personal data.
+A recording is `PROJECT/BEGAN-SESSION.USER.flac`; while it is written, `.part`. Project and user are hashes: their names
+may have any character, and the user's name may be personal data.
 """
 
 from __future__ import annotations
@@ -14,42 +14,42 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-DONE: Final = ".flac"
-UNFINISHED: Final = ".part"
+DONE_SUFFIX: Final = ".flac"
+UNFINISHED_SUFFIX: Final = ".part"
 
 _DAY_MS: Final = 86_400_000
 _HASH_CHARS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
-class CallRecording:
-    """A recording that was found."""
+class StoredRecording:
+    """A recording in the folder."""
 
     path: Path
 
     @property
     def session(self) -> str:
         """Return the session's id."""
-        return self._whose[0].partition("-")[2]
+        return self._name_parts[0].partition("-")[2]
 
     @property
     def user(self) -> str:
-        """Return the hash of its user, as `hash_of` returns it."""
-        return self._whose[2]
+        """Return the hash of the user, as `hash_of` returns it."""
+        return self._name_parts[2]
 
     @property
     def began_unix_ms(self) -> int:
-        """Return when its session began."""
-        began = self._whose[0].partition("-")[0]
+        """Return when the session began."""
+        began = self._name_parts[0].partition("-")[0]
         return int(began) if began.isdecimal() else 0
 
     @property
     def is_done(self) -> bool:
-        """Return whether it is complete, and can be played."""
-        return self.path.suffix == DONE
+        """Return whether the recording is complete and compressed."""
+        return self.path.suffix == DONE_SUFFIX
 
     def duration_ms(self) -> int:
-        """Return how long it plays; 0 where the file is gone or damaged. Waits for the disk."""
+        """Return the duration; 0: the file is deleted or damaged. Blocks on the disk."""
         import soundfile  # costly to import, and needed only where calls are recorded
 
         try:
@@ -58,56 +58,57 @@ class CallRecording:
             return 0
 
     @property
-    def _whose(self) -> tuple[str, str, str]:
+    def _name_parts(self) -> tuple[str, str, str]:
         return self.path.stem.rpartition(".")
 
 
 class RecordingFolder:
-    """Finds and deletes recordings. Every method waits for the disk: call them in a thread."""
+    """Finds and deletes recordings. Every method blocks on the disk: call it in a thread."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def place_of(self, project: str, session: str, user: str, began_unix_ms: int) -> Path:
-        """Return the path of a recording that begins, without its suffix; its folder is made.
+    def new_path(self, project: str, session: str, user: str, began_unix_ms: int) -> Path:
+        """Return the path of a new recording, without the suffix. Creates the folder.
 
         Raises:
-            OSError: the folder can't be made.
+            OSError: the folder can't be created.
         """
         folder = self.path / hash_of(project)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder / f"{began_unix_ms}-{session}.{hash_of(user) if user else ''}"
 
-    def all(self, project: str | None = None) -> list[CallRecording]:
+    def all(self, project: str | None = None) -> list[StoredRecording]:
         """Return all recordings, or those of a project."""
         folders = hash_of(project) if project is not None else "*"
-        found = (CallRecording(path) for path in self.path.glob(f"{folders}/*-*.*"))
-        return [each for each in found if each.path.suffix in (DONE, UNFINISHED)]
+        found = (StoredRecording(path) for path in self.path.glob(f"{folders}/*-*.*"))
+        return [each for each in found if each.path.suffix in (DONE_SUFFIX, UNFINISHED_SUFFIX)]
 
-    def of_session(self, project: str | None, session: str) -> list[CallRecording]:
+    def of_session(self, project: str | None, session: str) -> list[StoredRecording]:
         """Return the recordings of a session."""
         return [each for each in self.all(project) if each.session == session]
 
-    def of_user(self, project: str, user: str) -> list[CallRecording]:
+    def of_user(self, project: str, user: str) -> list[StoredRecording]:
         """Return the recordings of a user."""
         return [each for each in self.all(project) if each.user == hash_of(user)] if user else []
 
     def trim(self, now_unix_ms: int, *, keep_days: int | None, max_bytes: float) -> float:
-        """Delete what is too old, and the oldest of what is too much; return by how many bytes the rest is too much.
+        """Delete recordings that are too old, and the oldest beyond `max_bytes`; return the bytes beyond it that
+        remain.
 
-        Recordings that are being written count, and are never deleted by this.
+        Recordings that are being written count, and are never deleted.
         """
         oldest_ms = 0 if keep_days is None else now_unix_ms - keep_days * _DAY_MS
         sized = [(each, _size_bytes(each.path)) for each in self.all()]
-        over = sum(size for _, size in sized) - max_bytes
+        excess_bytes = sum(size for _, size in sized) - max_bytes
         for each, size in sorted(sized, key=lambda one: one[0].began_unix_ms):
-            if each.is_done and (over > 0 or each.began_unix_ms < oldest_ms):
+            if each.is_done and (excess_bytes > 0 or each.began_unix_ms < oldest_ms):
                 each.path.unlink(missing_ok=True)
-                over -= size
-        return over
+                excess_bytes -= size
+        return excess_bytes
 
 
-def delete_all(recordings: Iterable[CallRecording]) -> int:
+def delete_all(recordings: Iterable[StoredRecording]) -> int:
     """Delete recordings, and return their number."""
     n_deleted = 0
     for each in recordings:
@@ -118,7 +119,7 @@ def delete_all(recordings: Iterable[CallRecording]) -> int:
 
 
 def hash_of(name: str) -> str:
-    """Return the name of a project or a user as it stands in file names."""
+    """Return a project or a user as in file names."""
     return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_CHARS]
 
 

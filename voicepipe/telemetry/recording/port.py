@@ -18,15 +18,15 @@ class CallRecorder(Protocol):
         ...
 
     def user_audio(self, samples: Samples, rate_hz: int, ended_ms: int) -> None:
-        """Record the user's audio, int16, (n_samples,); `ended_ms`: when its last sample came."""
+        """Record the user's audio, int16, (n_samples,); `ended_ms`: when the last sample was received."""
         ...
 
     def agent_audio(self, samples: Samples, rate_hz: int, now_ms: int) -> None:
-        """Record audio that is sent to the client now, int16, (n_samples,); it plays after the audio before."""
+        """Record audio that is sent to the client now, int16, (n_samples,); it plays behind the preceding audio."""
         ...
 
     def agent_stops(self, now_ms: int) -> None:
-        """Record that the client plays nothing of what it was sent from this instant on."""
+        """Record that the client plays none of the remaining audio from this instant on."""
         ...
 
     def close(self, now_ms: int) -> None:

@@ -1,4 +1,5 @@
-"""Place the audio of both sides of a call on one time line. Positions are samples at `RATE_HZ` since its beginning."""
+"""Place the audio of both sides of a call on one time line. Positions are samples at `RATE_HZ` since the start of the
+recording."""
 
 from __future__ import annotations
 
@@ -11,92 +12,93 @@ from voicepipe.audio.resample import Resampler
 from voicepipe.audio.samples import Samples, rms_dbfs, silence
 
 RATE_HZ: Final = 24_000
-"""The rate of recordings: the one in which TTS and most clients speak, so that most audio is not resampled."""
+"""The rate of recordings: that of most TTS and clients, so that most audio is not resampled."""
 
 _MS: Final = RATE_HZ // 1_000
 
 LOOK_AHEAD_MS: Final = 1_000
-"""The user's audio waits so long for what comes after it, which shows whether it came late or follows a pause."""
+"""Delay of the user's audio: the audio after it shows whether a frame is late or follows a pause."""
 
-NEAR_MS: Final = 10
-"""A smaller deviation of the client's clock from ours is left as it is."""
+MIN_DRIFT_MS: Final = 10
+"""A smaller deviation of the client's clock is not corrected."""
 
-FAR_MS: Final = 100
-"""A larger gap is a pause of the client (muted, offline), and no drift: it is put in at once, not at a quiet place."""
+MAX_DRIFT_MS: Final = 100
+"""A larger gap is a pause of the client (muted, offline), not drift: it is inserted at once, not in a pause of
+speech."""
 
-AHEAD_MS: Final = 1_000
-"""Audio that is so far ahead was sent faster than it was spoken, as a file is: nothing of it is left out."""
+MAX_AHEAD_MS: Final = 1_000
+"""Audio that is further ahead was sent faster than real time, as from a file: nothing of it is removed."""
 
 QUIET_DBFS: Final = -50.0
-"""Below this level a few ms can be left out or put in inaudibly. As `audio.samples.first_audible` has it."""
+"""Below this level a few ms can be removed or inserted inaudibly, as in `audio.samples.first_audible`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """Audio at its place."""
+class PlacedAudio:
+    """Audio at a position."""
 
     start: int
     samples: Samples
 
     @property
     def end(self) -> int:
-        """Return the position after it."""
+        """Return the position behind the audio."""
         return self.start + len(self.samples)
 
 
 class UserTrack:
-    """Places the user's audio by when it came.
+    """Places the user's audio by the time at which it was received.
 
-    A network delivers in bursts: a frame that is late is followed by others that are not. So a frame's place is decided
-    by the least delay among the frames of the second after it. If all of them are late, there was a pause.
+    A network delivers in bursts: after a late frame there are frames that are not late. So the smallest delay among the
+    frames of the following second decides the position of a frame. If all of them are late, there was a pause.
     """
 
     def __init__(self) -> None:
         self._rate_hz, self._resampler = RATE_HZ, Resampler(RATE_HZ, RATE_HZ)
-        # (delay, when it came, samples). Bounded: what is older than `LOOK_AHEAD_MS` is placed.
-        self._held: deque[tuple[int, int, Samples]] = deque()
-        self._n_stream = 0
-        """Samples that came."""
+        # (delay, position of the end, samples). Bounded: frames older than `LOOK_AHEAD_MS` are placed.
+        self._pending: deque[tuple[int, int, Samples]] = deque()
+        self._n_received = 0
+        """Samples that were received."""
 
-        self._n_taken = 0
-        """Samples that have left `_held`."""
+        self._n_placed = 0
+        """Samples that were placed."""
 
-        self._next: int | None = None
-        """The position behind what is placed; None: nothing is."""
+        self._next_position: int | None = None
+        """The position behind the placed audio; None: nothing is placed."""
 
-    def push(self, samples: Samples, rate_hz: int, ended: int) -> Iterator[Placed]:
-        """Yield what can be placed now that these samples have come; `ended` is the position of their end."""
+    def push(self, samples: Samples, rate_hz: int, ended: int) -> Iterator[PlacedAudio]:
+        """Add samples, and yield the audio that can be placed. `ended`: the position of the samples' end."""
         if rate_hz != self._rate_hz:
             self._rate_hz, self._resampler = rate_hz, Resampler(rate_hz, RATE_HZ)
         resampled = self._resampler.push(samples)
         if not len(resampled):
             return
-        self._n_stream += len(resampled)
-        self._held.append((ended - self._n_stream, ended, resampled))
-        while ended - self._held[0][1] >= LOOK_AHEAD_MS * _MS:
+        self._n_received += len(resampled)
+        self._pending.append((ended - self._n_received, ended, resampled))
+        while ended - self._pending[0][1] >= LOOK_AHEAD_MS * _MS:
             yield from self._place()
 
-    def flush(self) -> Iterator[Placed]:
-        """Yield the rest: the call is over."""
-        while self._held:
+    def flush(self) -> Iterator[PlacedAudio]:
+        """Yield the remaining audio: the call is over."""
+        while self._pending:
             yield from self._place()
 
-    def _place(self) -> Iterator[Placed]:
-        due = self._n_taken + min(each[0] for each in self._held)
-        samples = self._held.popleft()[2]
-        self._n_taken += len(samples)
-        start = due if self._next is None else self._next
+    def _place(self) -> Iterator[PlacedAudio]:
+        due = self._n_placed + min(each[0] for each in self._pending)
+        samples = self._pending.popleft()[2]
+        self._n_placed += len(samples)
+        start = due if self._next_position is None else self._next_position
         shift = due - start
-        if -AHEAD_MS * _MS < start < 0:  # the frame began before the recording
+        if -MAX_AHEAD_MS * _MS < start < 0:  # the frame began before the recording
             samples = samples[-start:]
-        if shift > FAR_MS * _MS or (shift > NEAR_MS * _MS and _is_quiet(samples)):
+        if shift > MAX_DRIFT_MS * _MS or (shift > MIN_DRIFT_MS * _MS and _is_quiet(samples)):
             start += shift
-        elif -AHEAD_MS * _MS < shift < -NEAR_MS * _MS and _is_quiet(samples):
+        elif -MAX_AHEAD_MS * _MS < shift < -MIN_DRIFT_MS * _MS and _is_quiet(samples):
             samples = samples[-shift:]
         start = max(0, start)
-        self._next = start + len(samples)
+        self._next_position = start + len(samples)
         if len(samples):
-            yield Placed(start, samples)
+            yield PlacedAudio(start, samples)
 
 
 def _is_quiet(samples: Samples) -> bool:
@@ -104,24 +106,24 @@ def _is_quiet(samples: Samples) -> bool:
 
 
 class AgentTrack:
-    """Places the agent's audio by when the client plays it: at once, or after the audio before."""
+    """Places the agent's audio where the client plays it: at once, or behind the preceding audio."""
 
     def __init__(self) -> None:
         self._rate_hz, self._resampler = RATE_HZ, Resampler(RATE_HZ, RATE_HZ)
-        self._next = 0
+        self._next_position = 0
 
-    def push(self, samples: Samples, rate_hz: int, now: int) -> Placed:
-        """Return audio that is sent at the position `now`, in its place."""
+    def push(self, samples: Samples, rate_hz: int, now: int) -> PlacedAudio:
+        """Return audio that is sent at the position `now`, at the position where it plays."""
         if rate_hz != self._rate_hz:
             self._rate_hz, self._resampler = rate_hz, Resampler(rate_hz, RATE_HZ)
-        placed = Placed(max(self._next, now, 0), self._resampler.push(samples))
-        self._next = placed.end
+        placed = PlacedAudio(max(self._next_position, now, 0), self._resampler.push(samples))
+        self._next_position = placed.end
         return placed
 
-    def stop(self, now: int) -> Placed:
-        """Return the silence that replaces what would have played after the position `now`."""
-        unplayed, self._next = max(0, self._next - max(0, now)), min(self._next, max(0, now))
-        return Placed(self._next, silence(unplayed))
+    def stop(self, now: int) -> PlacedAudio:
+        """Return silence that replaces the audio after the position `now`."""
+        unplayed, self._next_position = max(0, self._next_position - max(0, now)), min(self._next_position, max(0, now))
+        return PlacedAudio(self._next_position, silence(unplayed))
 
 
 def position(since_ms: int) -> int:

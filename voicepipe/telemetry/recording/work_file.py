@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from voicepipe.telemetry.recording.timeline import RATE_HZ, Placed
+from voicepipe.telemetry.recording.timeline import RATE_HZ, PlacedAudio
 
 USER: Final = 0
 AGENT: Final = 1
@@ -21,7 +21,7 @@ FRAME_BYTES: Final = 4
 """Two samples of 16 bits."""
 
 _PIECE_FRAMES: Final = 1 << 18
-"""Frames that are compressed at a time: 11 s, about 1 MB."""
+"""Frames that are compressed in one step: 11 s, about 1 MB."""
 
 
 class WorkFile:
@@ -45,28 +45,27 @@ class WorkFile:
             os.close(self._file)
             raise
 
-    def write(self, channel: int, placed: Placed) -> int:
+    def write(self, channel: int, placed: PlacedAudio) -> int:
         """Write audio into one channel; return by how many bytes the file has grown.
 
         Raises:
             OSError: the disk is full, or fails.
         """
-        n_frames, place = len(placed.samples), placed.start * FRAME_BYTES
-        before = os.pread(self._file, n_frames * FRAME_BYTES, place)
+        n_frames, offset = len(placed.samples), placed.start * FRAME_BYTES
+        before = os.pread(self._file, n_frames * FRAME_BYTES, offset)
         frames = np.zeros((n_frames, 2), dtype="<i2")
         frames.reshape(-1)[: len(before) // 2] = np.frombuffer(before, dtype="<i2", count=len(before) // 2)
         frames[:, channel] = placed.samples
-        if os.pwrite(self._file, frames.tobytes(), place) < n_frames * FRAME_BYTES:
+        if os.pwrite(self._file, frames.tobytes(), offset) < n_frames * FRAME_BYTES:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return n_frames * FRAME_BYTES - len(before)
 
     def end_at(self, n_frames: int) -> None:
-        """Cut the file at this length, or extend it with silence."""
+        """Truncate the file to this length, or extend it with silence."""
         os.ftruncate(self._file, n_frames * FRAME_BYTES)
 
     def compress(self, target: Path) -> None:
-        """Write the audio to `target` as FLAC, and delete this file. Waits for the disk, for about a second for ten
-        minutes of audio.
+        """Write the audio to `target` as FLAC, and delete this file. Blocks: about a second for ten minutes of audio.
 
         Raises:
             OSError: the disk is full or fails. This file is then still there.
@@ -75,13 +74,13 @@ class WorkFile:
 
         new = target.with_suffix(".new")
         try:
-            place = 0
+            offset = 0
             os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
             with soundfile.SoundFile(new, "w", RATE_HZ, 2, "PCM_16", format="FLAC") as flac:
-                while read := os.pread(self._file, _PIECE_FRAMES * FRAME_BYTES, place):
-                    flac.write(np.frombuffer(read, dtype="<i2", count=len(read) // 4 * 2).reshape(-1, 2))
-                    place += len(read)
-            if soundfile.info(new).frames != place // FRAME_BYTES:  # libsndfile reports no error of its last write
+                while data := os.pread(self._file, _PIECE_FRAMES * FRAME_BYTES, offset):
+                    flac.write(np.frombuffer(data, dtype="<i2", count=len(data) // 4 * 2).reshape(-1, 2))
+                    offset += len(data)
+            if soundfile.info(new).frames != offset // FRAME_BYTES:  # libsndfile reports no error of its last write
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             if self.path.exists():  # otherwise the recording was deleted meanwhile
                 new.replace(target)
