@@ -75,7 +75,7 @@ async def supervised(
         spawned.put_nowait(process)
         return process
 
-    server = Supervisor([], spawn, n_workers=1, drain_ms=0, slots={}, say=lambda _: None)
+    server = Supervisor([], spawn, n_workers=1, drain_ms=0, slots={}, print_line=lambda _: None)
     async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
         group.create_task(server.run(stopped))
         await server.listening

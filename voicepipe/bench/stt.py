@@ -115,7 +115,7 @@ async def _transcribe(candidate: SttCandidate, said: Utterance) -> SttResult:
     try:
         async with candidate.transcriber.open(candidate.transcription) as stream, asyncio.TaskGroup() as group:
             final = group.create_task(_final(aiter(stream), times), name="bench-texts")
-            await _say(stream, said, paced=candidate.transcriber.capabilities.streams)
+            await _speak(stream, said, paced=candidate.transcriber.capabilities.streams)
             times.flushed_s = loop_s()
             text = await final
             error = "" if times.final_s else "the STT ended without a transcript"
@@ -153,7 +153,7 @@ class _Times:
         self.final_s = 0.0
 
 
-async def _say(stream: TranscriptStream, said: Utterance, *, paced: bool) -> None:
+async def _speak(stream: TranscriptStream, said: Utterance, *, paced: bool) -> None:
     """Push the speech and a pause, and request the text."""
     sound = np.concatenate((said.samples, silence(PAUSE_MS * said.rate_hz // 1_000)))
     n_frame = FRAME_MS * said.rate_hz // 1_000

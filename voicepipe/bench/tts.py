@@ -90,12 +90,12 @@ async def learn(candidate: TtsCandidate, texts: Sequence[str]) -> None:
     """
     for text in (*texts, *texts):
         async with candidate.synthesizer.open(candidate.voice) as speech:
-            _say(speech, text)
+            _push_text(speech, text)
             async for _ in speech:
                 pass
 
 
-def _say(speech: Speech, text: str) -> None:
+def _push_text(speech: Speech, text: str) -> None:
     splitter = ClauseSplitter()
     for clause in (*splitter.push(text), *splitter.flush()):
         speech.say(clause)
@@ -107,7 +107,7 @@ async def _speak(candidate: TtsCandidate, texts: Sequence[str], n: int) -> Utter
     playback = _Playback()
     try:
         async with candidate.synthesizer.open(candidate.voice) as speech:
-            _say(speech, text)
+            _push_text(speech, text)
             async for spoken in audio_of(speech):
                 playback.take(spoken, loop_s())
     except StageError as failure:

@@ -62,7 +62,7 @@ def stage_named(settings: Settings, stages: Stages, stage: Stage, text: str) -> 
 @asynccontextmanager
 async def engines(stages: Stages, needed: Iterable[tuple[Stage, str]]) -> AsyncIterator[None]:
     """Run the local engines for the duration of the block, if any of the specs needs one."""
-    engine = LocalModels(stages.engines_for((stage, Spec.parse(spec)) for stage, spec in needed), say)
+    engine = LocalModels(stages.engines_for((stage, Spec.parse(spec)) for stage, spec in needed), print_line)
     async with http.lifetime(), connection_pool.lifetime(), asyncio.TaskGroup() as group:
         running = group.create_task(engine.run(), name="local-engine")
         await engine.loaded.wait()
@@ -76,10 +76,10 @@ def show_progress(what: str, done: int, of: int) -> None:
         sys.stderr.write(f"\r\x1b[K{what}: {done} of {of}" + ("\n" if done == of else ""))
         sys.stderr.flush()
     elif done == of:
-        say(f"{what}: {done} of {of}")
+        print_line(f"{what}: {done} of {of}")
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """Print a progress line to stderr, apart from the report."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()

@@ -34,7 +34,7 @@ def run(options: CheckOptions) -> int:
     Raises:
         ConfigError: a setting is wrong, or there is no agent of the given name.
     """
-    with scripted_llm(options, _say) as its:
+    with scripted_llm(options, _print_line) as its:
         return _check(its)
 
 
@@ -46,9 +46,9 @@ def _check(options: CheckOptions) -> int:
     if options.agent and options.agent not in settings.agents:
         raise ConfigError(f"--agent: expected one of {', '.join(settings.agents)}, got {options.agent!r}")
     for warning in function_warnings(settings):
-        _say(warning)
+        _print_line(warning)
     status = asyncio.run(_try_all(settings, agents))
-    _say("\nsettings in force:")
+    _print_line("\nsettings in force:")
     sys.stdout.writelines(f"{line}\n" for line in table(in_force(settings)))
     return status
 
@@ -74,11 +74,11 @@ async def _try_all(settings: Settings, agents: list[str]) -> int:
 
     failed = 0
     with logging_to(style="human", level=logging.ERROR):
-        async with _providers(settings, agents, _say) as providers:
+        async with _providers(settings, agents, _print_line) as providers:
             async for done in _probes(settings, agents, providers):
-                _say(line(done))
+                _print_line(line(done))
                 failed += not done.ok
-    _say(f"\n{failed} stage{'s' if failed != 1 else ''} failed" if failed else "\nall stages answer")
+    _print_line(f"\n{failed} stage{'s' if failed != 1 else ''} failed" if failed else "\nall stages answer")
     return FAILED if failed else 0
 
 
@@ -142,7 +142,9 @@ async def _query(
 
 
 @asynccontextmanager
-async def _providers(settings: Settings, agents: list[str], say: Callable[[str], None]) -> AsyncIterator[_Providers]:
+async def _providers(
+    settings: Settings, agents: list[str], print_line: Callable[[str], None]
+) -> AsyncIterator[_Providers]:
     """Yield what makes the providers, with the local engine running if one of them needs it.
 
     An engine that can't run does not stop the probes of other stages: only probes that need it fail, with the
@@ -155,7 +157,7 @@ async def _providers(settings: Settings, agents: list[str], say: Callable[[str],
     stages = Stages(settings)
     why_not: dict[EngineUse, str] = {}
     used = ((stage, spec) for name in agents for stage in STAGES for spec in settings.agents[name].specs(stage))
-    engines = {use: LocalModels((use,), say) for use in (*stages.engines_for(used), *stages.smart_turns(agents))}
+    engines = {use: LocalModels((use,), print_line) for use in (*stages.engines_for(used), *stages.smart_turns(agents))}
 
     async def keep_running(use: EngineUse) -> None:
         try:
@@ -185,6 +187,6 @@ async def _providers(settings: Settings, agents: list[str], say: Callable[[str],
             task.cancel()
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()

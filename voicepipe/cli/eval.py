@@ -230,11 +230,11 @@ async def _server(
     """Yield the address of the server, and the scripted models that it uses, if any."""
     scripted = ScriptedModels()
 
-    def say(line: str) -> None:
+    def print_line(line: str) -> None:
         err.print(line, style="dim", markup=False)
 
     if options.url is not None:
-        await until_ready(options.url, say)
+        await until_ready(options.url, print_line)
         yield options.url, scripted
         return
     from voicepipe.wiring import running
@@ -251,7 +251,7 @@ async def _server(
         settings = load(options.config, overrides=overrides, agents=in_python)
         if options.time == "virtual":
             refuse_outside_server(settings)
-        async with running(settings, say=say) as server:
+        async with running(settings, print_line=print_line) as server:
             await server.ready.wait()
             yield server.base_url, scripted
 

@@ -15,12 +15,12 @@ _EVERYWHERE = frozenset({"0.0.0.0", "::", ""})
 
 
 @asynccontextmanager
-async def reachable_server(options: TalkOptions, say: Callable[[str], None]) -> AsyncIterator[str]:
+async def reachable_server(options: TalkOptions, print_line: Callable[[str], None]) -> AsyncIterator[str]:
     """Yield the address of a server that accepts sessions; a server started here stops when the block is left.
 
     Args:
         options: `--url` names a server; without it the settings' own address is tried, unless models were named.
-        say: gets progress lines, one at a time.
+        print_line: gets progress lines, one at a time.
 
     Raises:
         ServerUnreachable: the named server does not answer, or never becomes ready.
@@ -28,17 +28,17 @@ async def reachable_server(options: TalkOptions, say: Callable[[str], None]) -> 
     """
     if options.url is not None:
         refuse_python_file(options)
-        await until_ready(options.url, say)
+        await until_ready(options.url, print_line)
         yield options.url
         return
     settings = load(options.config, overrides=options.overrides())
     usual = usual_url(settings)
     if not options.picks_models and await answers(usual):
-        await until_ready(usual, say)
+        await until_ready(usual, print_line)
         yield usual
         return
-    say("starting a server for this call" if options.picks_models else f"no server at {usual}: starting one")
-    async with _own_server(options, say) as url:
+    print_line("starting a server for this call" if options.picks_models else f"no server at {usual}: starting one")
+    async with _own_server(options, print_line) as url:
         yield url
 
 
@@ -60,7 +60,7 @@ def usual_url(settings: Settings) -> str:
 
 
 @asynccontextmanager
-async def _own_server(options: TalkOptions, say: Callable[[str], None]) -> AsyncIterator[str]:
+async def _own_server(options: TalkOptions, print_line: Callable[[str], None]) -> AsyncIterator[str]:
     from voicepipe.telemetry.log import logging_to
     from voicepipe.wiring import running
     from voicepipe.wiring.serve import function_warnings
@@ -69,8 +69,8 @@ async def _own_server(options: TalkOptions, say: Callable[[str], None]) -> Async
     here = {"server.host": "127.0.0.1", "server.port": "0", **plain}
     settings = load(options.config, overrides=options.overrides() | here, agents=options.agents())
     for warning in function_warnings(settings):
-        say(warning)
+        print_line(warning)
     with logging_to(style="human", level=logging.ERROR):
-        async with running(settings, say=say) as server:
+        async with running(settings, print_line=print_line) as server:
             await server.ready.wait()
             yield server.base_url

@@ -41,12 +41,12 @@ def run(options: ReplayOptions) -> int:
     for path in _files(options.files, folder):
         journal = _with_strategies(read_journal(_read(path)), changes)
         if options.what_if:
-            _say(options, path, *_what_if_lines(journal, changes, as_json=options.json))
+            _print_line(options, path, *_what_if_lines(journal, changes, as_json=options.json))
             continue
         replayed = replay(journal)
         status = status if replayed.difference is None else DIFFERENT
         output = [_line(plain_replay(journal, replayed))] if options.json else list(replay_lines(journal, replayed))
-        _say(options, path, *output)
+        _print_line(options, path, *output)
     return status
 
 
@@ -111,7 +111,7 @@ def _line(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _say(options: ReplayOptions, path: Path, *lines: str) -> None:
+def _print_line(options: ReplayOptions, path: Path, *lines: str) -> None:
     several = len(options.files) > 1 or options.files[0].is_dir()
     head = [f"== {path}"] if several and not options.json else []
     sys.stdout.write("\n".join([*head, *lines]) + "\n")

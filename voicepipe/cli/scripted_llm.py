@@ -22,12 +22,12 @@ AnyOptions = TypeVar("AnyOptions", bound=StageOptions)
 
 
 @contextmanager
-def scripted_llm(options: AnyOptions, say: Callable[[str], None]) -> Iterator[AnyOptions]:
+def scripted_llm(options: AnyOptions, print_line: Callable[[str], None]) -> Iterator[AnyOptions]:
     """Serve the script that `--llm` names, and yield options with its address; other options stay as they are.
 
     Args:
         options: of the command.
-        say: gets the line that says what answers.
+        print_line: gets the line that says what answers.
 
     Raises:
         ConfigError: the file is no script.
@@ -39,7 +39,7 @@ def scripted_llm(options: AnyOptions, say: Callable[[str], None]) -> Iterator[An
     path = Path(options.llm.removeprefix(PREFIX)).expanduser()
     models = ScriptedModels(read_script(path), says_what_fits_none=True)
     with _served(models):
-        say(f"NOTE: answers come from the script {path}: no language model runs.")
+        print_line(f"NOTE: answers come from the script {path}: no language model runs.")
         yield replace(options, set=(*options.set, f"providers.scripted.base_url={models.base_url}"))
 
 

@@ -13,22 +13,22 @@ def run(options: ServeOptions) -> int:
     Raises:
         VoicepipeError: the server could not start; the text says why.
     """
-    from voicepipe.wiring.serve import print_line
+    from voicepipe.wiring.serve import print_to_terminal
 
-    with scripted_llm(options, print_line) as its:
+    with scripted_llm(options, print_to_terminal) as its:
         _serve(its)
     return 0
 
 
 def _serve(options: ServeOptions) -> None:
     from voicepipe.wiring import workers
-    from voicepipe.wiring.serve import print_line
+    from voicepipe.wiring.serve import print_to_terminal
     from voicepipe.wiring.serve import run as serve
 
     read = SettingsReader(options.config, options.overrides(), options.file)
     settings = read()
     n_workers = workers.count(settings)
     if n_workers > 1:
-        workers.run(settings, n_workers, print_line, read)
+        workers.run(settings, n_workers, print_to_terminal, read)
     else:
         serve(settings, read=read)

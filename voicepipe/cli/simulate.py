@@ -78,11 +78,11 @@ def run(options: SimulateOptions | CapacityOptions) -> int:
             raise ConfigError(f"--policy: expected one of {', '.join(POLICIES)}, got {name!r}")
     lines: list[Line] = []
     for scene in _scenes(options, settings):
-        _say(f"\n{scene.name}: {', '.join(each.spec for each in scene.candidates)}")
-        _say(f"a word by {scene.options.deadline_ms} ms, hedges for {_money(scene)}\n{HEAD}")
+        _print_line(f"\n{scene.name}: {', '.join(each.spec for each in scene.candidates)}")
+        _print_line(f"a word by {scene.options.deadline_ms} ms, hedges for {_money(scene)}\n{HEAD}")
         for line in _lines(scene, names):
             lines.append(line)
-            _say(line_text(line))
+            _print_line(line_text(line))
     if options.csv is not None:
         write_csv(options.csv, lines)
     return 0
@@ -204,6 +204,6 @@ def _money(scene: Scene) -> str:
     return f"at most ${cap_usd:.6f} a turn{share}"
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()

@@ -27,8 +27,8 @@ async def answers(url: str) -> bool:
     return status == 200 and body.get("status") == "ok"
 
 
-async def until_ready(url: str, say: Callable[[str], None], *, timeout_ms: int = _READY_MS) -> None:
-    """Wait while the server reports that it is starting; `say` gets each change of what the server waits for.
+async def until_ready(url: str, print_line: Callable[[str], None], *, timeout_ms: int = _READY_MS) -> None:
+    """Wait while the server reports that it is starting; `print_line` gets each change of what the server waits for.
 
     A server without `/readyz` counts as ready.
 
@@ -44,7 +44,7 @@ async def until_ready(url: str, say: Callable[[str], None], *, timeout_ms: int =
         if clock.monotonic_ms() >= until_ms:
             raise ServerUnreachable(where, f"still waiting after {timeout_ms // 1_000} s: {missing}")
         if missing != before:
-            say(f"the server is starting: {missing}")
+            print_line(f"the server is starting: {missing}")
         before = missing
         await asyncio.sleep(_POLL_INTERVAL_S)
 

@@ -46,8 +46,8 @@ def is_local_everywhere(settings: Settings) -> bool:
 class LocalModels:
     """Runs the engine processes while `run` runs, and reports what is not loaded yet."""
 
-    def __init__(self, uses: tuple[EngineUse, ...], say: Callable[[str], None]) -> None:
-        self._uses, self._say = uses, say
+    def __init__(self, uses: tuple[EngineUse, ...], print_line: Callable[[str], None]) -> None:
+        self._uses, self._print_line = uses, print_line
         self._loading = {(use, stage): use.name_of(stage) for use in uses for stage in use.stages}
         self._engines: dict[EngineUse, LocalEngine] = {}
         self.loaded = asyncio.Event()
@@ -101,7 +101,7 @@ class LocalModels:
     def _note(self, use: EngineUse, progress: wire.Progress) -> None:
         what = use.name_of(progress.stage)
         if progress.state == "loading":
-            self._say(f"  loading the local {what} ...")
+            self._print_line(f"  loading the local {what} ...")
         elif progress.state == "ready":
             self._loading.pop((use, progress.stage), None)
-            self._say(f"  the local {what} is ready ({progress.took_ms / 1_000:.1f} s)")
+            self._print_line(f"  the local {what} is ready ({progress.took_ms / 1_000:.1f} s)")

@@ -34,7 +34,7 @@ VERBS = {"stt": "transcribes with", "llm": "answers with", "tts": "speaks with"}
 
 
 def run(
-    settings: Settings, say: Callable[[str], None] | None = None, *, read: Callable[[], Settings] | None = None
+    settings: Settings, print_line: Callable[[str], None] | None = None, *, read: Callable[[], Settings] | None = None
 ) -> None:
     """Serve until SIGINT or SIGTERM, on uvloop when it is installed; a second signal ends the server at once.
     SIGHUP has `read` read the settings again.
@@ -43,11 +43,13 @@ def run(
         VoicepipeError: the server or its local models could not start; the text says why.
     """
     with asyncio.Runner(loop_factory=loop_factory()) as runner, logging_to():
-        runner.run(serve(settings, say or print_line, read))
+        runner.run(serve(settings, print_line or print_to_terminal, read))
 
 
-async def serve(settings: Settings, say: Callable[[str], None], read: Callable[[], Settings] | None = None) -> None:
-    """Serve until the process is stopped; `say` gets the lines for the operator at the terminal, one by one.
+async def serve(
+    settings: Settings, print_line: Callable[[str], None], read: Callable[[], Settings] | None = None
+) -> None:
+    """Serve until the process is stopped; `print_line` gets the lines for the operator at the terminal.
 
     Raises:
         VoicepipeError: as `run` does.
@@ -55,24 +57,24 @@ async def serve(settings: Settings, say: Callable[[str], None], read: Callable[[
     reload_requested = asyncio.Event()
     # From the beginning: a SIGHUP that came while the server starts or stops would end it.
     with on_hang_up(reload_requested.set):
-        async with running(settings, say=say, read=read) as server:
-            say(f"voicepipe {__version__} listens on {server.base_url}")
+        async with running(settings, print_line=print_line, read=read) as server:
+            print_line(f"voicepipe {__version__} listens on {server.base_url}")
             for line in dangers(settings):
-                say(line)
-            await _until_stopped(settings, server, say, reload_requested)
+                print_line(line)
+            await _until_stopped(settings, server, print_line, reload_requested)
 
 
 async def _until_stopped(
-    settings: Settings, server: Running, say: Callable[[str], None], reload_requested: asyncio.Event
+    settings: Settings, server: Running, print_line: Callable[[str], None], reload_requested: asyncio.Event
 ) -> None:
     with stop_signals() as stopped:
         async with asyncio.TaskGroup() as group:
-            greeter = group.create_task(_serve_ready(settings, server, say), name="greeter")
-            reloads = group.create_task(_reload_on_request(server, say, reload_requested), name="reloads")
+            greeter = group.create_task(_serve_ready(settings, server, print_line), name="greeter")
+            reloads = group.create_task(_reload_on_request(server, print_line, reload_requested), name="reloads")
             await stopped.wait()
             greeter.cancel()
             reloads.cancel()
-    say("stopping ...")
+    print_line("stopping ...")
 
 
 @contextmanager
@@ -88,19 +90,26 @@ def on_hang_up(call: Callable[[], None]) -> Iterator[None]:
             loop.remove_signal_handler(signal.SIGHUP)
 
 
-async def _reload_on_request(server: Running, say: Callable[[str], None], requested: asyncio.Event) -> None:
+async def _reload_on_request(server: Running, print_line: Callable[[str], None], requested: asyncio.Event) -> None:
     """Reload the settings at each request, until cancelled."""
     while True:
         await requested.wait()
         requested.clear()
         try:
-            say(f"settings reloaded, agents: {', '.join(await server.reload())}")
+            print_line(f"settings reloaded, agents: {', '.join(await server.reload())}")
         except ConfigError as why:
-            say(f"settings not reloaded, the old ones stay in force: {why}")
+            print_line(f"settings not reloaded, the old ones stay in force: {why}")
 
 
-async def _serve_ready(settings: Settings, server: Running, say: Callable[[str], None]) -> None:
-    await greet(settings, server.base_url, server.ready, is_open=server.is_open, say=say, before=set_aside_what_stays)
+async def _serve_ready(settings: Settings, server: Running, print_line: Callable[[str], None]) -> None:
+    await greet(
+        settings,
+        server.base_url,
+        server.ready,
+        is_open=server.is_open,
+        print_line=print_line,
+        before=set_aside_what_stays,
+    )
 
 
 async def greet(
@@ -109,7 +118,7 @@ async def greet(
     ready: asyncio.Event,
     *,
     is_open: bool,
-    say: Callable[[str], None],
+    print_line: Callable[[str], None],
     before: Callable[[], None] = lambda: None,
 ) -> None:
     """Print the greeting when the server is ready; `before` is called first."""
@@ -117,7 +126,7 @@ async def greet(
     await ready.wait()
     before()
     for line in greeting(settings, base_url=base_url, is_open=is_open, found=found):
-        say(line)
+        print_line(line)
 
 
 def set_aside_what_stays() -> None:
@@ -218,7 +227,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-def print_line(line: str) -> None:
+def print_to_terminal(line: str) -> None:
     """Print a line for the operator at the terminal."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()

@@ -131,7 +131,7 @@ class Running:
 async def running(
     settings: Settings,
     *,
-    say: Callable[[str], None] = _silent,
+    print_line: Callable[[str], None] = _silent,
     read: Callable[[], Settings] | None = None,
     workers: WorkerParts | None = None,
 ) -> AsyncIterator[Running]:
@@ -140,7 +140,7 @@ async def running(
 
     Args:
         settings: everything; no other source is read.
-        say: gets progress lines, one at a time.
+        print_line: gets progress lines, one at a time.
         read: reads the settings again from where they came, for a reload; None: there is none.
         workers: the link to the other processes that serve the port; None: this one serves alone.
 
@@ -151,7 +151,7 @@ async def running(
     check_quota_prices(settings)
     make_private(settings.data_path)
     try:
-        async with _open(settings, say, read, workers) as server:
+        async with _open(settings, print_line, read, workers) as server:
             yield server
     except BaseExceptionGroup as group:
         raise _reason(group) from None
@@ -160,7 +160,7 @@ async def running(
 @asynccontextmanager
 async def _open(
     settings: Settings,
-    say: Callable[[str], None],
+    print_line: Callable[[str], None],
     read: Callable[[], Settings] | None,
     workers: WorkerParts | None,
 ) -> AsyncIterator[Running]:
@@ -210,7 +210,7 @@ async def _open(
         jobs = await jobs_of(settings, Stages(settings)) if is_first else []
         benches = ScheduledBenches(settings, jobs, partial(webhooks.notify, "bench.drifted", "", ""))
         reload = Reload(in_force, read, stages=stages, sessions=sessions, tools=tools, mcp=mcp)
-        models = LocalModels(stages.engines(), say)
+        models = LocalModels(stages.engines(), print_line)
         files = await asyncio.to_thread(_read_files, settings, health)
         chat, audio = Chat(settings, stages), Audio(settings, stages)
         context = _context(

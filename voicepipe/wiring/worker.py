@@ -75,14 +75,14 @@ async def _serve(start: WorkerStart, end: socket.socket) -> int:
     async with background_tasks() as tasks:
         link = WorkerLink(end, start.index, start.n_workers, tasks)
 
-        def say(line: str) -> None:
+        def print_line(line: str) -> None:
             if start.index == 0:  # the others load the same
                 link.send(Progress(line))
 
         parts = WorkerParts(Workers(link, start.base_url), SharedFeed(link, start.feed_epoch, start.feed_number))
         try:
             settings = await asyncio.to_thread(start.read) if start.settings is None else start.settings
-            async with running(settings, say=say, read=start.read, workers=parts) as server:
+            async with running(settings, print_line=print_line, read=start.read, workers=parts) as server:
                 link.send(Listening(server.is_open, server.slots_owner))
                 await _until_stopped(server, link)
         except VoicepipeError as error:

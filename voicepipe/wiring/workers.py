@@ -68,7 +68,7 @@ def _runs_local_models(settings: Settings) -> bool:
     return any(settings.providers[spec.provider].kind in LOCAL for spec in specs)
 
 
-def run(settings: Settings, n_workers: int, say: Callable[[str], None], read: SettingsReader) -> None:
+def run(settings: Settings, n_workers: int, print_line: Callable[[str], None], read: SettingsReader) -> None:
     """Serve with so many workers until SIGINT or SIGTERM; a second signal ends the server at once.
     At SIGHUP all workers `read` the settings again.
 
@@ -76,7 +76,7 @@ def run(settings: Settings, n_workers: int, say: Callable[[str], None], read: Se
         VoicepipeError: the server or its local models could not start; the text says why.
     """
     with asyncio.Runner() as runner, logging_to():
-        runner.run(serve(settings, n_workers, say, read))
+        runner.run(serve(settings, n_workers, print_line, read))
 
 
 class _Latest:
@@ -100,7 +100,7 @@ class _Latest:
         return None if self._settings.python_agents else self._settings
 
 
-async def serve(settings: Settings, n_workers: int, say: Callable[[str], None], read: SettingsReader) -> None:
+async def serve(settings: Settings, n_workers: int, print_line: Callable[[str], None], read: SettingsReader) -> None:
     """Serve until the process is stopped.
 
     Raises:
@@ -136,26 +136,26 @@ async def serve(settings: Settings, n_workers: int, say: Callable[[str], None], 
             CHAT_SLOTS: SlotCounts(options.max_chats, options.max_project_chats),
             AUDIO_SLOTS: SlotCounts(options.max_audio, options.max_project_audio),
         },
-        say=say,
+        print_line=print_line,
     )
 
     with stop_signals() as stopped, on_hang_up(supervisor.reload):
         async with asyncio.TaskGroup() as group:
-            greeter = group.create_task(_greet(settings, base_url, supervisor, n_workers, say), name="greeter")
+            greeter = group.create_task(_greet(settings, base_url, supervisor, n_workers, print_line), name="greeter")
             group.create_task(supervisor.run(stopped), name="supervisor")
             await stopped.wait()
             greeter.cancel()
-            say("stopping ...")
+            print_line("stopping ...")
 
 
 async def _greet(
-    settings: Settings, base_url: str, supervisor: Supervisor, n_workers: int, say: Callable[[str], None]
+    settings: Settings, base_url: str, supervisor: Supervisor, n_workers: int, print_line: Callable[[str], None]
 ) -> None:
     is_open = await supervisor.listening
-    say(f"voicepipe {__version__} listens with {n_workers} workers on {base_url}")
+    print_line(f"voicepipe {__version__} listens with {n_workers} workers on {base_url}")
     for line in dangers(settings):
-        say(line)
-    await greet(settings, base_url, supervisor.loaded, is_open=is_open, say=say)
+        print_line(line)
+    await greet(settings, base_url, supervisor.loaded, is_open=is_open, print_line=print_line)
 
 
 def _make_files(settings: Settings) -> None:

@@ -88,7 +88,7 @@ class Admission:
     floods: tuple[Counts, ...]
 
 
-async def measure_admission(plan: AdmissionPlan, frames: list[Samples], say: Callable[[str], None]) -> Admission:
+async def measure_admission(plan: AdmissionPlan, frames: list[Samples], print_line: Callable[[str], None]) -> Admission:
     """Run a server with its own admission, and measure both parts.
 
     Raises:
@@ -110,14 +110,14 @@ async def measure_admission(plan: AdmissionPlan, frames: list[Samples], say: Cal
         target = await stack.enter_async_context(server)
         turn_ms = await warm(target, frames)
         n_baseline = min(BASELINE_USERS, plan.n_users)
-        say(f"{n_baseline} users: the baseline")
+        print_line(f"{n_baseline} users: the baseline")
         baseline = await ConcurrentUsers(target, frames, n_baseline, plan.turns).run(turn_ms)
-        say(f"{plan.n_users} users, one every {plan.interval_ms} ms")
+        print_line(f"{plan.n_users} users, one every {plan.interval_ms} ms")
         arrivals = await _arrivals(plan, target, frames)
         unflooded, flooded, floods = [], [], []
         await until_admitted(target)
         for _ in range(plan.rounds):
-            say(f"{plan.n_flooded} users without a flood, then under one")
+            print_line(f"{plan.n_flooded} users without a flood, then under one")
             unflooded.append(await ConcurrentUsers(target, frames, plan.n_flooded, plan.turns).run(turn_ms))
             load, counts = await _flooded(plan, target, frames, turn_ms)
             flooded.append(load)

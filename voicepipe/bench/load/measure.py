@@ -61,7 +61,11 @@ class Measured:
 
 
 async def measure(
-    plan: Plan, frames: list[Samples], rows: RowFile, say: Callable[[str], None], running: RunningServer | None = None
+    plan: Plan,
+    frames: list[Samples],
+    rows: RowFile,
+    print_line: Callable[[str], None],
+    running: RunningServer | None = None,
 ) -> Measured:
     """Measure each server with each number of users that has no row yet; each round takes all servers in turn.
 
@@ -75,11 +79,11 @@ async def measure(
         missing = [name for name in names if not rows.has(name, n_users)]
         if not missing:
             continue
-        say(f"{n_users} users: {', '.join(missing)}")
+        print_line(f"{n_users} users: {', '.join(missing)}")
         with tempfile.TemporaryDirectory(prefix="voicepipe-load-") as folder:
             targets = _own(plan, missing, Path(folder)) if running is None else _running(plan, running)
             async with targets as servers:
-                loads = await _rounds(plan, servers, frames, n_users, say)
+                loads = await _rounds(plan, servers, frames, n_users, print_line)
             for name in missing if plan.profile else ():
                 measured.profiles[name] = _profile(Path(folder) / f"{name}.json")
         measured.loads += loads
@@ -97,7 +101,7 @@ def _profile(file: Path) -> Profile:
 
 
 async def _rounds(
-    plan: Plan, servers: list[Target], frames: list[Samples], n_users: int, say: Callable[[str], None]
+    plan: Plan, servers: list[Target], frames: list[Samples], n_users: int, print_line: Callable[[str], None]
 ) -> list[LoadRun]:
     turn_ms = [await warm(server, frames) for server in servers]
     loads = []
@@ -107,7 +111,7 @@ async def _rounds(
             profiles = plan.profile and number == plan.rounds - 1
             on_steady = partial(switch_profile, server) if profiles else None
             load = await ConcurrentUsers(server, frames, n_users, plan.turns, on_steady).run(each_ms)
-            say(f"  {load.target}: {len(load.turns)} turns")
+            print_line(f"  {load.target}: {len(load.turns)} turns")
             loads.append(load)
     return loads
 

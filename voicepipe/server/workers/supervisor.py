@@ -92,7 +92,7 @@ class Supervisor:
         n_workers: int,
         drain_ms: int,
         slots: Mapping[str, SlotCounts],
-        say: Callable[[str], None],
+        print_line: Callable[[str], None],
     ) -> None:
         """Prepare.
 
@@ -102,9 +102,9 @@ class Supervisor:
             n_workers: how many run.
             drain_ms: `server.drain_ms` of the workers.
             slots: the limits of concurrent REST requests, by kind.
-            say: gets the lines for the operator at the terminal.
+            print_line: gets the lines for the operator at the terminal.
         """
-        self._sockets, self._spawn, self._say = listeners, spawn, say
+        self._sockets, self._spawn, self._print_line = listeners, spawn, print_line
         self._n_workers, self._drain_ms = n_workers, drain_ms
         self._broker = Broker(slots)
         self._listeners: Listeners | None = None
@@ -141,7 +141,7 @@ class Supervisor:
         """Have all workers read the settings again; one of them passes that on, and reports what became of it."""
         worker = next((each for each in self._broker.workers if each.accepts), None)
         if worker is None or not worker.send(ReloadSettings()):
-            self._say("settings not reloaded, the old ones stay in force: no worker runs")
+            self._print_line("settings not reloaded, the old ones stay in force: no worker runs")
 
     def _stop(self) -> None:
         self._stopping.set()
@@ -248,7 +248,7 @@ class Supervisor:
             case StartFailed(why, is_config):
                 self._failure = ConfigError(why) if is_config else WorkerFailed(why)
             case Progress(line):
-                self._say(line)
+                self._print_line(line)
             case _:
                 self._broker.handle(worker, message, passed)
 
