@@ -25,14 +25,14 @@ class Greeter:
         recorded: RecordedCall | None,
         post: Callable[[e.Event], None],
         *,
-        is_held: bool,
+        waits_for_hook: bool,
     ) -> None:
-        """`greeting` None: the user speaks first. `is_held`: the hook has not returned."""
+        """`greeting` None: the user speaks first. `waits_for_hook`: the hook `session_started` has not returned."""
         self.greeting = greeting
         """What the agent has yet to say."""
 
         self._recorded = recorded
-        self._post, self._is_held, self._is_due = post, is_held, False
+        self._post, self._waits_for_hook, self._is_due = post, waits_for_hook, False
 
     @property
     def awaits_user(self) -> bool:
@@ -41,13 +41,13 @@ class Greeter:
 
     def release(self) -> bool:
         """Wait for the hook no more; return whether the first words are due."""
-        self._is_held = False
+        self._waits_for_hook = False
         return self._is_due
 
     def greet(self, config: SessionConfig) -> None:
         """Have the agent speak first, unless it has, or as soon as the hook returns."""
         self._is_due = True
-        if self._is_held:
+        if self._waits_for_hook:
             return
         if self._recorded is not None and self._recorded.awaits_announcement:
             self._recorded.announce()

@@ -35,10 +35,10 @@ FIRST_PIECE_MS = 40
 PIECE_MS = 200
 """Later audio is sent in larger frames: fewer frames to pack and unpack."""
 
-HELD_SOUND_MS = 2_000
+MAX_PENDING_MS = 2_000
 """A closed gate holds at most this much audio; then the synthesizer waits."""
 
-RETAINED_SOUND_MS = 4_000
+MAX_RETAINED_MS = 4_000
 """A reply that may be taken back has sent at most about this much audio; then the synthesizer waits. The client has
 more than it can play until the reply is irrevocable, so it never runs out."""
 
@@ -91,7 +91,7 @@ class SentAudio:
 
 
 class GatedOutput:
-    """One reply's output. Implements `reply.ReplyOutput`."""
+    """One reply's output, which waits until the gate opens. Implements `reply.ReplyOutput`."""
 
     def __init__(
         self,
@@ -107,40 +107,40 @@ class GatedOutput:
         self.turn, self.revision, self._fills = turn, revision, fills
         self._wire, self._outbox, self._on_sound = wire, outbox, on_sound
         self._response_id = ""
-        self._held: list[Callable[[], None]] = []  # bounded: text by the LLM's limit, audio through `room`
-        self._held_ms = 0
+        self._pending_sends: list[Callable[[], None]] = []  # bounded: text by the LLM's limit, audio through `room`
+        self._pending_ms = 0
         self._opened = asyncio.Event()
         self._reversible = self._suspended = self._holds_calls = False
         self._irrevocable = asyncio.Event()
         self._irrevocable.set()
-        self._held_calls: list[Callable[[], None]] = []  # bounded as `_held`
+        self._pending_calls: list[Callable[[], None]] = []  # bounded as `_pending_sends`
         self._retained: list[Samples] = []  # bounded through `room`
-        """All audio of a reversible reply, sent or held."""
+        """All audio of a reversible reply, sent or pending."""
 
         self._words: list[tuple[str, int]] = []  # bounded by the LLM's limit
         self._from_ms = 0
         """Where the response's audio begins in the reply's."""
 
         self._first = True
-        self._owed_ms = 0
-        """Audio that the wire's codec holds until more comes."""
+        self._buffered_ms = 0
+        """Audio that the wire's codec buffers until it gets more."""
 
     def open(self, response_id: str, *, reversible: bool = False, holds_calls: bool = False) -> None:
-        """Open the gate: send what was held, in order."""
+        """Open the gate: send the pending output, in order."""
         self._response_id = response_id
         self._reversible, self._holds_calls = reversible, holds_calls
         if reversible:
             self._irrevocable.clear()
         self._opened.set()
-        held, self._held = self._held, []
-        for send in held:
+        pending, self._pending_sends = self._pending_sends, []
+        for send in pending:
             send()
 
     def release_calls(self) -> None:
-        """Send the function calls, held ones first."""
+        """Send the function calls, pending ones first."""
         self._holds_calls = False
-        held, self._held_calls = self._held_calls, []
-        for send in held:
+        pending, self._pending_calls = self._pending_calls, []
+        for send in pending:
             send()
 
     @property
@@ -152,9 +152,9 @@ class GatedOutput:
         """Send nothing more for now."""
         self._suspended = True
 
-    def go_on(self, command: c.ContinueReply) -> None:
+    def resume(self, command: c.ContinueReply) -> None:
         """Send the rest, from a word on, in another response."""
-        self._suspended, self._first, self._owed_ms = False, True, 0
+        self._suspended, self._first, self._buffered_ms = False, True, 0
         self.revision, self._response_id = command.next_revision, command.response_id
         self._holds_calls = command.holds_calls
         audio = np.concatenate([np.empty(0, np.int16), *self._retained])
@@ -175,7 +175,7 @@ class GatedOutput:
         self._irrevocable.set()
 
     def text(self, delta: str) -> None:
-        if not self._suspended:  # otherwise `go_on` gets it
+        if not self._suspended:  # otherwise `resume` gets it
             self._send(lambda: self._post(self._wire.text_delta(self._response_id, delta)))
 
     def call(self, item_id: str, arguments: str) -> None:
@@ -183,12 +183,12 @@ class GatedOutput:
 
     def _send_call(self, item_id: str, arguments: str) -> None:
         if self._holds_calls:
-            self._held_calls.append(lambda: self._send_call(item_id, arguments))
+            self._pending_calls.append(lambda: self._send_call(item_id, arguments))
         else:
             self._post(self._wire.call_delta(self._response_id, item_id, arguments))
 
     def sound(self, samples: Samples, words: tuple[tuple[str, int], ...] = ()) -> None:
-        self._held_ms += 0 if self._opened.is_set() else len(samples) * 1_000 // RATE_HZ
+        self._pending_ms += 0 if self._opened.is_set() else len(samples) * 1_000 // RATE_HZ
         self._send(lambda: self._send_sound(samples, words))
 
     def _send_sound(self, samples: Samples, words: Sequence[tuple[str, int]]) -> None:
@@ -209,25 +209,25 @@ class GatedOutput:
             self._retained.append(samples)
 
     async def room(self) -> None:
-        if self._held_ms >= HELD_SOUND_MS:
+        if self._pending_ms >= MAX_PENDING_MS:
             await self._opened.wait()
-        if sum(map(len, self._retained)) >= RETAINED_SOUND_MS * RATE_HZ // 1_000:
+        if sum(map(len, self._retained)) >= MAX_RETAINED_MS * RATE_HZ // 1_000:
             await self._irrevocable.wait()
         await self._outbox.room()
 
-    def last_words(self, frames: list[bytes]) -> None:
-        """Queue the events that end the response, after the audio that was held back."""
+    def end(self, frames: list[bytes]) -> None:
+        """Queue the events that end the response, after its audio."""
         for i, frame in enumerate(frames):
-            owed_ms = self._owed_ms if i == 0 else 0
-            own_ms, filler_ms = (0, owed_ms) if self._fills else (owed_ms, 0)
-            self._outbox.put(OutgoingFrame(frame, self.turn, self.revision, 0, own_ms, owed_ms > 0, filler_ms))
-        self._owed_ms = 0
+            buffered_ms = self._buffered_ms if i == 0 else 0
+            own_ms, filler_ms = (0, buffered_ms) if self._fills else (buffered_ms, 0)
+            self._outbox.put(OutgoingFrame(frame, self.turn, self.revision, 0, own_ms, buffered_ms > 0, filler_ms))
+        self._buffered_ms = 0
 
     def _send(self, send: Callable[[], None]) -> None:
         if self._opened.is_set():
             send()
         else:
-            self._held.append(send)
+            self._pending_sends.append(send)
 
     def _post(self, frames: list[bytes]) -> None:
         for frame in frames:
@@ -247,15 +247,15 @@ class GatedOutput:
             self._post_piece(piece, piece_ms)
 
     def _post_piece(self, piece: Samples, piece_ms: int) -> None:
-        self._owed_ms += piece_ms
+        self._buffered_ms += piece_ms
         for frame in self._wire.audio(self._response_id, piece):
-            own_ms, filler_ms = (0, self._owed_ms) if self._fills else (self._owed_ms, 0)
-            self._outbox.put(OutgoingFrame(frame, self.turn, self.revision, self._owed_ms, own_ms, True, filler_ms))
-            self._owed_ms = 0
+            own_ms, filler_ms = (0, self._buffered_ms) if self._fills else (self._buffered_ms, 0)
+            self._outbox.put(OutgoingFrame(frame, self.turn, self.revision, self._buffered_ms, own_ms, True, filler_ms))
+            self._buffered_ms = 0
 
 
 class Replies:
-    """Carries out the commands about replies."""
+    """Executes the commands about replies."""
 
     def __init__(
         self,
@@ -278,7 +278,9 @@ class Replies:
         self._knowledge, self._prepare = knowledge, prepare
         self._model, self._prompt_builder, self._voices, self._sent_audio = model, prompt_builder, voices, sent_audio
         self._wire, self._outbox, self._post = wire, outbox, post
-        self._held: dict[Key, GatedOutput] = {}
+        self._gated: dict[Key, GatedOutput] = {}
+        """The replies whose gate is closed."""
+
         self._filled: set[Key] = set()
         self._running: dict[Key, tuple[Reply, asyncio.Task[None]]] = {}
         self._responses: dict[str, GatedOutput] = {}
@@ -313,7 +315,7 @@ class Replies:
         )
         task = group.create_task(reply.run(), name=f"reply-{command.turn}.{command.revision}")
         task.add_done_callback(self._remove)
-        self._held[key], self._running[key] = output, (reply, task)
+        self._gated[key], self._running[key] = output, (reply, task)
 
     def _reply_of(self, command: c.StartReply) -> Callable[..., Reply]:
         """Return what makes the reply: the speech-to-speech model answers the conversation aloud, while it can."""
@@ -323,8 +325,8 @@ class Replies:
             return Reply
         return partial(SpeechReply, speech=speech, spoken=bool(command.items) and is_speech(command.items[-1]))
 
-    def obey(self, command: c.ReplyCommand) -> None:
-        """Carry out a command to a reply that was started."""
+    def execute(self, command: c.ReplyCommand) -> None:
+        """Execute a command to a reply that was started."""
         match command:
             case c.OpenGate():
                 self.open(command)
@@ -333,7 +335,7 @@ class Replies:
             case c.SuspendReply():
                 self.suspend(command)
             case c.ContinueReply():
-                self.go_on(command)
+                self.resume(command)
             case c.FinalizeReply():
                 self.finalize(command)
             case c.ShortenClause():
@@ -345,7 +347,7 @@ class Replies:
 
     def open(self, command: c.OpenGate) -> None:
         """Release a reply's output."""
-        output = self._held.pop((command.turn, command.revision), None)
+        output = self._gated.pop((command.turn, command.revision), None)
         if output is not None:
             self._responses[command.response_id] = output
             output.open(command.response_id, reversible=command.reversible, holds_calls=command.holds_calls)
@@ -365,7 +367,7 @@ class Replies:
             output.suspend()
         self._outbox.drop_sound(command.turn)
 
-    def go_on(self, command: c.ContinueReply) -> None:
+    def resume(self, command: c.ContinueReply) -> None:
         """Go on with a suspended reply, as its next revision."""
         key, next_key = (command.turn, command.revision), (command.turn, command.next_revision)
         if (running := self._running.pop(key, None)) is not None:
@@ -373,7 +375,7 @@ class Replies:
             self._running[next_key] = running
         if (output := self._tentative.pop(key, None)) is not None:
             self._responses[command.response_id] = output
-            output.go_on(command)
+            output.resume(command)
             self._add_tentative(next_key, output)
 
     def finalize(self, command: c.FinalizeReply) -> None:
@@ -398,7 +400,7 @@ class Replies:
         if samples is None:
             return  # the voice has changed since
         key = (command.turn, command.revision)
-        if key in self._running:  # otherwise the reply is over, and has a task no more that would forget the key
+        if key in self._running:  # otherwise the reply is over: no task would remove the key
             self._filled.add(key)
         output = GatedOutput(*key, self._wire, self._outbox, self._sent_audio.sent, fills=True)
         self._responses[command.response_id] = output  # until the reply's own output opens, if it is in the same one
@@ -409,7 +411,7 @@ class Replies:
     def stop(self, command: c.StopReply) -> None:
         """Cancel a reply, and drop its queued output."""
         key = (command.turn, command.revision)
-        if self._held.pop(key, None) is None or key in self._filled:
+        if self._gated.pop(key, None) is None or key in self._filled:
             self._sent_audio.stopped()  # its gate was open
         if (running := self._running.pop(key, None)) is not None:
             running[1].cancel()
@@ -417,11 +419,11 @@ class Replies:
         self._tentative.pop(key, None)
         self._outbox.drop_sound(command.turn)
 
-    def end(self, response_id: str, last_words: Frames) -> bool:
+    def end(self, response_id: str, last_frames: Frames) -> bool:
         """Send the events that end a response after its output; False when none of the output was released."""
         output = self._responses.pop(response_id, None)
         if output is not None:
-            output.last_words(last_words)
+            output.end(last_frames)
         return output is not None
 
     def _remove(self, task: asyncio.Task[None]) -> None:

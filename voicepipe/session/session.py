@@ -112,7 +112,7 @@ class Session:
         self._core, journal = opening.rebuilt(), hooks.open_journal(opening)
         self._journal = None if journal is NO_JOURNAL else IsolatedJournal(journal)
         self._recorded = recorded_call(hooks.recording, self._clock, speaks=config.kind == "realtime")
-        self._greeter = Greeter(greeting, self._recorded, post, is_held=hooks.session_started is not None)
+        self._greeter = Greeter(greeting, self._recorded, post, waits_for_hook=hooks.session_started is not None)
         recorder = None if self._recorded is None else self._recorded.recorder
         self.items = hooks.items
         self._retrieved_audio = RetrievedAudio(self.items, self._wire, self._read_limit)
@@ -531,7 +531,7 @@ class Session:
             case c.CancelTool():
                 self._tools.cancel(command)
             case c.ReplyCommand():
-                self._replies.obey(command)
+                self._replies.execute(command)
             case c.WakeAt(at_ms):
                 self._wake.set(at_ms)
             case c.EndSession():
