@@ -272,7 +272,7 @@ def test_a_turn_that_is_answered_long_after_is_counted_once() -> None:
     late, others = turns[0], turns[1:]
     for turn in others:
         cost_tracker.record(turn.number, usage_of(turn))
-    late.account.tts_usage.give("fake/tts", 1_000_000)
+    late.account.tts_usage.add_played("fake/tts", 1_000_000)
     for _ in range(3):
         cost_tracker.record(late.number, usage_of(late))
     assert cost_tracker.total().usd == pytest.approx(20.0)
@@ -282,7 +282,7 @@ def test_all_turns_are_counted() -> None:
     cost_tracker = CostTracker(PRICES)
     for number in range(1, 3 * OPEN_TURNS):
         turn = Turn(number, f"turn_{number}", "create")
-        turn.account.tts_usage.give("fake/tts", 1_000_000)
+        turn.account.tts_usage.add_played("fake/tts", 1_000_000)
         cost_tracker.record(turn.number, usage_of(turn))
         cost_tracker.record(turn.number, usage_of(turn))
     assert cost_tracker.total().usd == pytest.approx(20.0 * (3 * OPEN_TURNS - 1))

@@ -28,7 +28,7 @@ ALONE = """
     start pause quiet text empty_text interim stt_failed commit clear create aside cancel offer truncate delete want
     asked token call usage finished clause sound sent voice_done report stage_failed manual auto stale impostor
     misplaced lost back silent greet summary lasts echo mhm stop_word phrases no_phrases filler_sent reached joined
-    voice_reached
+    synthesizer_connected
 """.split()  # noqa: SIM905 - a column of these strings reads worse
 TOGETHER = {
     "an_utterance": ["start", "pause", "text"],
@@ -179,7 +179,7 @@ class World:
                 return e.FillerSent(turn, revision, 200)
             case "reached":
                 return e.ModelConnected(turn, revision)
-            case "voice_reached":
+            case "synthesizer_connected":
                 return e.SynthesizerConnected(turn, revision, 80)
             case "joined":
                 return e.ModelJoined(turn, revision, "other/llm", "hedge")

@@ -248,7 +248,7 @@ class Scenario:
         """The request has a connection."""
         return self._post(e.ModelConnected(*self._key(of)))
 
-    def voice_reached(self, hidden_ms: int, *, of: int = -1) -> list[Command]:
+    def synthesizer_connected(self, hidden_ms: int, *, of: int = -1) -> list[Command]:
         """The reply has a connection to its TTS."""
         return self._post(e.SynthesizerConnected(*self._key(of), hidden_ms))
 

@@ -195,7 +195,7 @@ class AgentSide:
             return
         turn.mark(attribution.FIRST_CLAUSE, now_ms)
         turn.account.providers["tts"] = event.provider
-        turn.account.tts_usage.give(event.provider, len(event.text) if event.n_chars is None else event.n_chars)
+        turn.account.tts_usage.add_played(event.provider, len(event.text) if event.n_chars is None else event.n_chars)
         turn.reply.actions += ["short_clause"] if event.shortened else []
         self._step(turn, now_ms, ready=False)
 
@@ -207,7 +207,7 @@ class AgentSide:
         turn.add_sound(event.clause, event.duration_ms, event.word_starts_ms)
         self._step(turn, now_ms, ready=True)
 
-    def voice_finished(self, turn: Turn, event: e.SynthesisFinished, now_ms: int) -> None:
+    def synthesis_finished(self, turn: Turn, event: e.SynthesisFinished, now_ms: int) -> None:
         """Record that all audio has come."""
         turn.reply.voice_done = True
         self._step(turn, now_ms, ready=True)

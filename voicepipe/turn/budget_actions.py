@@ -78,7 +78,7 @@ class BudgetActions:
         apology = self._context.new_turn("apology")
         apology.words = words_for(self._context)
         metadata = ((APOLOGY_KEY, failed[0].id),)
-        self._answers.recite(apology, replace(failed[0].settings, tools=(), metadata=metadata), now_ms)
+        self._answers.speak_apology(apology, replace(failed[0].settings, tools=(), metadata=metadata), now_ms)
         failed[0].reply.actions.append(APOLOGY)
         record_builder.keep(self._context, failed[0], now_ms)
         return True

@@ -263,7 +263,7 @@ class Answers:
         """Answer a turn that cannot be revised, from now on and with these settings."""
         responses.start_response(self._context, self._due(turn, reply, now_ms))
 
-    def recite(self, turn: Turn, reply: ReplySettings, now_ms: int) -> None:
+    def speak_apology(self, turn: Turn, reply: ReplySettings, now_ms: int) -> None:
         """Speak a turn's own words. The client is notified once there is audio of them."""
         self._due(turn, reply, now_ms)
 

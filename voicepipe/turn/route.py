@@ -12,7 +12,7 @@ ACTIONS: Final = {"hedge": "hedge", "replacement": "fallback", "continuation": "
 
 
 def knowledge_searched(turn: Turn, event: e.KnowledgeSearched, now_ms: int) -> None:
-    """Record the passages that the LLM is given."""
+    """Record the passages that the LLM receives."""
     account, usd = turn.account, event.found.embedding_usd
     account.knowledge = event.found
     account.embedding_usd = None if usd is None or account.embedding_usd is None else account.embedding_usd + usd
@@ -26,7 +26,7 @@ def model_chosen(turn: Turn, event: e.ModelChosen, now_ms: int) -> None:
         turn.reply.route.append(event.why)
 
 
-def voice_changed(turn: Turn, event: e.SynthesizerChanged, now_ms: int) -> None:
+def synthesizer_changed(turn: Turn, event: e.SynthesizerChanged, now_ms: int) -> None:
     """Record that another TTS speaks from here on; a `primary` is the first choice of its turn, and no fallback."""
     turn.account.tts_usage.move(
         event.n_chars, since=turn.account.providers.get("tts", event.provider), to=event.provider
@@ -37,24 +37,24 @@ def voice_changed(turn: Turn, event: e.SynthesizerChanged, now_ms: int) -> None:
         turn.reply.actions.append(ACTIONS[event.role])
 
 
-def voice_unheard(turn: Turn, event: e.SynthesisUnused, now_ms: int) -> None:
+def speech_unused(turn: Turn, event: e.SynthesisUnused, now_ms: int) -> None:
     """Record a TTS whose audio was not used."""
-    turn.account.tts_usage.waste(event.provider, event.n_chars)
+    turn.account.tts_usage.add_unused(event.provider, event.n_chars)
 
 
-def voice_recited(turn: Turn, event: e.CachedSpeechUsed, now_ms: int) -> None:
+def cached_speech_used(turn: Turn, event: e.CachedSpeechUsed, now_ms: int) -> None:
     """Record audio that needed no request to the TTS."""
-    turn.account.tts_usage.recite(event.provider, event.n_chars)
+    turn.account.tts_usage.add_cached(event.provider, event.n_chars)
 
 
-def voice_reached(turn: Turn, event: e.SynthesizerConnected, now_ms: int) -> None:
-    """Record that the TTS has its connection. Of several, the first one reached is recorded."""
+def synthesizer_connected(turn: Turn, event: e.SynthesizerConnected, now_ms: int) -> None:
+    """Record that a TTS is connected. Of several TTS, the first connection is recorded."""
     if turn.reply.tts_connect_hidden_ms is None:
         turn.reply.tts_connect_hidden_ms = event.hidden_ms
 
 
 def model_joined(turn: Turn, event: e.ModelJoined, now_ms: int) -> None:
-    """Record that the request was sent to another LLM too."""
+    """Record that the request was also sent to another LLM."""
     turn.reply.actions.append(ACTIONS[event.role])
 
 

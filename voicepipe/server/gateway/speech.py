@@ -170,9 +170,9 @@ class _SpeechResponder:
             case ProviderChanged(provider):
                 self._spec = provider
             case UnusedSpeech(provider, n_chars):
-                self._tts_usage.waste(provider, n_chars)
+                self._tts_usage.add_unused(provider, n_chars)
             case CachedSpeech(provider, n_chars):
-                self._tts_usage.recite(provider, n_chars)
+                self._tts_usage.add_cached(provider, n_chars)
 
     def result(self, *, failed: bool) -> AnswerResult:
         if failed and not self._n_samples:
@@ -182,7 +182,7 @@ class _SpeechResponder:
         return AnswerResult(self._cost_usd(), {**figures, "cost_usd": self._cost_usd()})
 
     def _record_spoken(self, spoken: Spoken) -> None:
-        self._tts_usage.give(self._spec, sum(map(len, self._clauses[self._n_spoken : spoken.clause + 1])))
+        self._tts_usage.add_played(self._spec, sum(map(len, self._clauses[self._n_spoken : spoken.clause + 1])))
         self._n_spoken, self._n_samples = spoken.clause + 1, self._n_samples + len(spoken.samples)
         if self._ttfb_ms is None:
             self._ttfb_ms = monotonic_ms() - self._began_ms
