@@ -46,7 +46,7 @@ async def test_a_request_that_comes_late_gets_all_words(late: int) -> None:
     form = aiohttp.FormData()
     form.add_field("file", wav(sound), filename="a.wav", content_type="audio/wav")
     async with models.serving(), aiohttp.ClientSession() as http:
-        models.note(said, clock.monotonic_ms() - said.duration_ms - late)
+        models.record(said, clock.monotonic_ms() - said.duration_ms - late)
         async with http.post(f"{models.base_url}/audio/transcriptions", data=form) as response:
             assert (await response.json())["text"] == TEXT
 

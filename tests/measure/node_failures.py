@@ -132,7 +132,7 @@ async def measured(
             for request in its.vendor.llm.received:
                 for fault in history_faults(request.question["messages"]):
                     counts.history_faults += 1
-                    counts.note(f"history: {fault}")
+                    counts.record(f"history: {fault}")
         if url:
             counts.records = await recorded(url)
     return counts

@@ -138,7 +138,7 @@ class Counts:
             end - begin - sum(_common(begin, end, *away) for away in self.store_away) for begin, end in self.resumed
         ]
 
-    def note(self, what: str) -> None:
+    def record(self, what: str) -> None:
         """Keep a fault to be printed."""
         if len(self.notes) < 40:
             self.notes.append(what)
@@ -205,10 +205,10 @@ class User:
                 self._counts.sessions_lost += has_begun
                 self._counts.sessions_cut_at_start += not has_begun
                 what = "the session is lost" if has_begun else "the node died before the client had a resume secret"
-                self._counts.note(f"{self.name}: {what}: {ended.exceptions}: {self._why}")
+                self._counts.record(f"{self.name}: {what}: {ended.exceptions}: {self._why}")
             except* (CallFailed, websockets.ConnectionClosed) as refused:
                 self._counts.sessions_refused += 1
-                self._counts.note(f"{self.name}: refused: {refused.exceptions}")
+                self._counts.record(f"{self.name}: refused: {refused.exceptions}")
                 await asyncio.sleep(PAUSE_MS / 1_000)
 
     async def _talk(self, call: Call) -> None:
@@ -265,7 +265,7 @@ class User:
                         self._take(meter, event)
         except TimeoutError:
             counts.answers_lost += self.n_at_once - meter.n_complete
-            counts.note(f"{self.name}: no answer after {meter.received}: {_joined(trace)}")
+            counts.record(f"{self.name}: no answer after {meter.received}: {_joined(trace)}")
         except CallEnded:
             counts.answers_lost += self.n_at_once - meter.n_complete
             raise
@@ -305,7 +305,7 @@ class User:
                             self._take(meter, event)
                         else:
                             self._counts.words_doubled += 1
-                            self._counts.note(f"{self.name}: a sound behind the answer")
+                            self._counts.record(f"{self.name}: a sound behind the answer")
         self._broke_ms = None
 
     def _judge(self, received: list[int], trace: list[str]) -> None:
@@ -319,7 +319,7 @@ class User:
         self._counts.words_misplaced += misplaced
         if lost or doubled or misplaced:
             what = f"lost {lost}, doubled {doubled}, misplaced {misplaced}"
-            self._counts.note(f"{self.name}: {what} of {received}: {_joined(trace)}")
+            self._counts.record(f"{self.name}: {what} of {received}: {_joined(trace)}")
 
     def _time_resumptions(self, call: Call) -> None:
         connection = call._connection
@@ -347,7 +347,7 @@ class User:
                 end_ms = clock.monotonic_ms()
                 self._counts.resumed.append((begin_ms, end_ms))
                 if end_ms - begin_ms > LATE_RESUME_MS:
-                    self._counts.note(f"{self.name}: resumed after {end_ms - begin_ms} ms: {'; '.join(attempts)}")
+                    self._counts.record(f"{self.name}: resumed after {end_ms - begin_ms} ms: {'; '.join(attempts)}")
 
         connection._resume = noted  # type: ignore[method-assign]
         connection._reconnect = timed  # type: ignore[method-assign]

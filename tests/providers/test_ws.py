@@ -394,9 +394,9 @@ class TestLine(LeavesNothing):
 def test_gaps() -> None:
     """Each place after a gap is later by all that was lost before it; drops at one place are one gap."""
     gaps = PositionMap()
-    gaps.note(100, 5)
-    gaps.note(100, 5)
-    gaps.note(200, 1)
+    gaps.record(100, 5)
+    gaps.record(100, 5)
+    gaps.record(200, 1)
     assert [gaps.place(at) for at in (0, 100, 101, 200, 201)] == [0, 100, 111, 210, 212]
     assert gaps.lost == 11
 
@@ -404,7 +404,7 @@ def test_gaps() -> None:
 def test_gaps_that_were_filled() -> None:
     """What was added has the place of what comes next; additions that follow one another are one."""
     gaps = PositionMap()
-    gaps.note(100, -10)
-    gaps.note(110, -10)
-    gaps.note(200, 5)
+    gaps.record(100, -10)
+    gaps.record(110, -10)
+    gaps.record(200, 5)
     assert [gaps.place(at) for at in (100, 101, 110, 120, 121, 200, 201)] == [100, 100, 100, 100, 101, 180, 186]

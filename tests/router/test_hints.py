@@ -58,9 +58,9 @@ def test_an_answer_here_counts_more_than_an_older_hint() -> None:
     """A trial that was answered is not undone by the hint that began it; a later opening is news again."""
     stats, hints = node()
     stats.breaker(A).succeeded()
-    hints.note_answers(10_000.0)
+    hints.record_answers(10_000.0)
     assert not hints.take(OpenBreaker("llm", "a/m", 3_000.0, 9_000.0), 0, 11_000.0)
-    hints.note_answers(11_000.0)
+    hints.record_answers(11_000.0)
     assert hints.take(OpenBreaker("llm", "a/m", 500.0, 9_000.0), 0, 11_000.0)
 
 

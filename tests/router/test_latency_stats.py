@@ -23,10 +23,10 @@ def test_gaps_between_tokens_are_those_of_late() -> None:
     pace = TokenGaps()
     assert pace.p95_ms() == 50.0
     for _ in range(5_000):
-        pace.note(10)
+        pace.record(10)
     assert pace.p95_ms() == pytest.approx(10, rel=0.02)
     for _ in range(5_000):
-        pace.note(100)
+        pace.record(100)
     assert pace.p95_ms() == pytest.approx(100, rel=0.02)
 
 

@@ -241,13 +241,13 @@ def test_an_experiment_shares_out_by_percentage() -> None:
 
 def test_memory_is_warm_for_a_while_and_for_prompts_that_are_cached() -> None:
     memory = Affinity()
-    memory.note("s", ("a/m", "b/m"), "b/m", MIN_CACHED_TOKENS, 1_000.0)
+    memory.record("s", ("a/m", "b/m"), "b/m", MIN_CACHED_TOKENS, 1_000.0)
     assert memory.of("s").last == "b/m"
     assert warm_specs(memory.of("s"), 1_000 + WARM_MS - 1) == ["a/m", "b/m"]
     assert warm_specs(memory.of("s"), 1_000 + WARM_MS) == []
-    memory.note("short", ("a/m",), "a/m", MIN_CACHED_TOKENS - 1, 0.0)
+    memory.record("short", ("a/m",), "a/m", MIN_CACHED_TOKENS - 1, 0.0)
     assert warm_specs(memory.of("short"), 0.0) == []
-    memory.note("", ("a/m",), "a/m", 5_000, 0.0)
+    memory.record("", ("a/m",), "a/m", 5_000, 0.0)
     assert warm_specs(memory.of(""), 0.0) == []
 
 
@@ -256,5 +256,5 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("voicepipe.router.affinity.MAX_SESSIONS", 3)
     memory = Affinity()
     for session in ("a", "b", "c", "a", "d"):
-        memory.note(session, ("x/m",), "x/m", 5_000, 0.0)
+        memory.record(session, ("x/m",), "x/m", 5_000, 0.0)
     assert [memory.of(session).last for session in "abcd"] == ["x/m", "", "x/m", "x/m"]

@@ -426,11 +426,11 @@ def test_word_times_locate_the_continuation() -> None:
     clauses = ("one two three four",)
     progress = Progress(1.0)
     times = tuple(WordTime(word, 400 * i) for i, word in enumerate(clauses[0].split()))
-    progress.note(sounding(900, words=times), clauses)
+    progress.record(sounding(900, words=times), clauses)
     rest = progress.go_on(clauses)
     assert rest is not None
     assert (rest.text, rest.played_ms) == ("three four", 900)
-    progress.note(sounding(450, words=(WordTime("three", 900), WordTime("four", 1_300))), clauses)
+    progress.record(sounding(450, words=(WordTime("three", 900), WordTime("four", 1_300))), clauses)
     again = progress.go_on(clauses)
     assert again is not None
     assert (again.text, again.played_ms) == ("four", 1_350)
@@ -439,7 +439,7 @@ def test_word_times_locate_the_continuation() -> None:
 def test_silence_before_a_clause_counts_for_no_word() -> None:
     """A voice that breathes first has said nothing."""
     progress = Progress(1.0)
-    progress.note(Spoken(0, np.zeros(RATE_HZ, dtype=np.int16)), ("one two",))
+    progress.record(Spoken(0, np.zeros(RATE_HZ, dtype=np.int16)), ("one two",))
     rest = progress.go_on(("one two",))
     assert rest is not None
     assert rest.text == "one two"
@@ -449,8 +449,8 @@ def test_a_voice_shows_its_pace() -> None:
     """A clause that was spoken to its end gives the pace of the next one's words."""
     clauses = ("a" * 20, "bbbb cccc dddd")
     progress = Progress(1.0)
-    progress.note(sounding(20 * 40), clauses)
-    progress.note(sounding(9 * 40, clause=1), clauses)
+    progress.record(sounding(20 * 40), clauses)
+    progress.record(sounding(9 * 40, clause=1), clauses)
     rest = progress.go_on(clauses)
     assert rest is not None
     assert (rest.clause, rest.text) == (1, "dddd")
@@ -459,5 +459,5 @@ def test_a_voice_shows_its_pace() -> None:
 def test_nothing_is_left_of_what_was_said() -> None:
     """All words sounded."""
     progress = Progress(1.0)
-    progress.note(sounding(5_000), ("one two",))
+    progress.record(sounding(5_000), ("one two",))
     assert progress.go_on(("one two",)) is None

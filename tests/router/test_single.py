@@ -117,14 +117,14 @@ async def test_what_another_stage_did_is_not_held_against_a_voice() -> None:
 def test_speed_is_that_of_the_latest_answers_by_their_tokens() -> None:
     """Answers that came at once, or have no token count, don't count."""
     speed = OutputSpeed()
-    speed.note(40, 5)
-    speed.note(0, 900)
-    speed.note(1, 900)
+    speed.record(40, 5)
+    speed.record(0, 900)
+    speed.record(1, 900)
     assert (speed.itl_ms, speed.tokens_per_s) == (None, None)
-    speed.note(51, 1_000)
+    speed.record(51, 1_000)
     assert (speed.itl_ms, speed.tokens_per_s) == (20, 50)
     for _ in range(200):
-        speed.note(101, 1_000)
+        speed.record(101, 1_000)
     assert speed.itl_ms == pytest.approx(10, rel=0.01)
     assert speed.tokens_per_s == pytest.approx(100, rel=0.01)
 

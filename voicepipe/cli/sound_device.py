@@ -109,13 +109,13 @@ class SoundDevices:
             is_last = bool(piece) and not self._to_play
         data[:] = piece.ljust(n_bytes, b"\0")
         if is_last:
-            self._call(self._note_silence)
+            self._call(self._record_silence)
 
     def _call(self, what: Any, *arguments: Any) -> None:
         with suppress(RuntimeError):  # the loop has closed while the device was running
             self._loop.call_soon_threadsafe(what, *arguments)
 
-    def _note_silence(self) -> None:
+    def _record_silence(self) -> None:
         if not self._to_play:
             self._silent.set()
 

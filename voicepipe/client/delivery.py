@@ -68,7 +68,7 @@ class Delivery:
         self._items[name] = event
         if len(self._items) > MAX_ITEMS:
             del self._items[next(iter(self._items))]
-        self._note(event)
+        self._record(event)
         await self._send(event)
 
     async def request(self, metadata: Mapping[str, str] | None = None) -> None:
@@ -84,10 +84,10 @@ class Delivery:
         event = {"type": "response.create", "event_id": self._name("request"), **response}
         self._drop([each for each in self._requests if each.waits])  # this one's answer is theirs too
         self._requests = [*self._requests[1 - MAX_RECENT :], _Request(event)]
-        self._note(event)
+        self._record(event)
         await self._send(event)
 
-    def _note(self, event: dict[str, Any]) -> None:
+    def _record(self, event: dict[str, Any]) -> None:
         self._recent = [*self._recent[1 - MAX_RECENT :], event]
 
     async def follow(self, event: e.ServerEvent) -> bool:

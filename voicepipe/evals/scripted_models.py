@@ -65,7 +65,7 @@ class ScriptedModels:
         self._said.clear()
         self._voice.clear()
 
-    def note(self, utterance: Utterance, start_ms: int) -> None:
+    def record(self, utterance: Utterance, start_ms: int) -> None:
         """Note what the user says from `start_ms` on, by this machine's monotonic clock."""
         self._said += [Words(each.text, start_ms + each.start_ms, start_ms + each.end_ms) for each in utterance.words]
         self._voice.append((start_ms, levels_of(utterance.samples, RATE_HZ)))

@@ -41,7 +41,7 @@ class Affinity:
         """Return the affinity of a session; empty for a session without a name."""
         return self._sessions.get(session, self._unknown) if session else self._unknown
 
-    def note(self, session: str, requested: tuple[str, ...], spoke: str, n_tokens: float, now_ms: float) -> None:
+    def record(self, session: str, requested: tuple[str, ...], spoke: str, n_tokens: float, now_ms: float) -> None:
         """Record the models that got the request, and the model that answered (empty: none)."""
         if not session:
             return

@@ -52,8 +52,8 @@ class NodeHints:
                     found.append(OpenBreaker(stage, spec, *opening))
         return found
 
-    def note_answers(self, now_ms: float) -> None:
-        """Note which models have answered here. Call it before `take`."""
+    def record_answers(self, now_ms: float) -> None:
+        """Record which models have answered here. Call it before `take`."""
         for stage, stats in self._stats.items():
             for spec, breaker in stats.breakers.items():
                 n_before, _ = self._answers.get((stage, spec), (0, 0.0))

@@ -33,7 +33,7 @@ class TokenGaps:
         self._before, self._last = Sketch(), Sketch()
         self._p95_ms, self._due = FIRST_GAP_MS, 1
 
-    def note(self, gap_ms: float) -> None:
+    def record(self, gap_ms: float) -> None:
         """Record a gap from one token to the next."""
         if self._last.count >= MAX_GAPS // 2:
             self._before, self._last = self._last, Sketch()
@@ -60,7 +60,7 @@ class OutputSpeed:
     def __init__(self) -> None:
         self._n_gaps = self._sum_ms = 0.0
 
-    def note(self, n_tokens: int, span_ms: float) -> None:
+    def record(self, n_tokens: int, span_ms: float) -> None:
         """Record the number of tokens, and the time from the first to the last."""
         if n_tokens > 1 and span_ms >= MIN_SPAN_MS:
             self._n_gaps = self._n_gaps * SPEED_MEMORY + n_tokens - 1

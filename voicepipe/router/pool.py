@@ -300,7 +300,7 @@ class Pool:
                 survival.was_silent(silent_ms, now_ms)
         requested = tuple(each.candidate.spec for each in race.attempts if each.state != "failed")
         spoke = race.winner.candidate.spec if race.winner else ""
-        self._stats.affinity.note(query.session, requested, spoke, n_tokens, now_ms)
+        self._stats.affinity.record(query.session, requested, spoke, n_tokens, now_ms)
 
     def begin(self, decision: Decision) -> Hold:
         """Hold the worst-case cost of a turn, until its race is `decided`."""

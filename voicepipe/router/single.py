@@ -138,7 +138,7 @@ async def single_answer(
         yield answer
     observed.succeeded()
     if answer.usage is not None:
-        stats.latency.speed(model.name).note(answer.usage.output_tokens, answer.span_ms)
+        stats.latency.speed(model.name).record(answer.usage.output_tokens, answer.span_ms)
 
 
 class _SingleAnswer:

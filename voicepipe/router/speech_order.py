@@ -62,7 +62,7 @@ class SpeechOrder:
 
     def served(self, session: str, candidate: Candidate, now_ms: float) -> None:
         """Record that the session has this candidate's output."""
-        self.stats.affinity.note(session, (candidate.spec,), candidate.spec, 0.0, now_ms)
+        self.stats.affinity.record(session, (candidate.spec,), candidate.spec, 0.0, now_ms)
 
     def succeeded(self, candidate: Candidate) -> None:
         """Record that this candidate's provider has done its work."""

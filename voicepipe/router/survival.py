@@ -108,15 +108,15 @@ class Survival:
         self._stayed_ms = np.zeros(N_PACES)
         self._belief = self._after_jump()
         self._at_ms: float | None = None
-        self._pending: deque[tuple[float, float, bool]] = deque()  # bounded by `_note`: the oldest is learned from
+        self._pending: deque[tuple[float, float, bool]] = deque()  # bounded by `_record`: the oldest is learned from
 
     def spoke(self, after_ms: float, now_ms: float) -> None:
         """Record an answer that began this long after the request."""
-        self._note(after_ms, now_ms, True)
+        self._record(after_ms, now_ms, True)
 
     def was_silent(self, for_ms: float, now_ms: float) -> None:
         """Record a call that was closed this long after the request, without an answer."""
-        self._note(for_ms, now_ms, False)
+        self._record(for_ms, now_ms, False)
 
     @property
     def has_times(self) -> bool:
@@ -156,7 +156,7 @@ class Survival:
         self._silent, self._spoke, self._stayed_ms = silent, spoke, stayed_ms
         self._belief, self._at_ms, self._shape = self._after_jump(), None, None
 
-    def _note(self, ms: float, now_ms: float, spoke: bool) -> None:
+    def _record(self, ms: float, now_ms: float, spoke: bool) -> None:
         self._pending.append((ms, now_ms, spoke))
         if len(self._pending) > MAX_PENDING:
             self._learn_one(*self._pending.popleft())

@@ -29,10 +29,10 @@ class ReconnectingUser(User):
     async def next(self) -> Event:
         """Return the next event of the session. Answers to resumption are skipped: they belong to one connection."""
         event = await super().next()
-        self._note(event)
+        self._record(event)
         return event
 
-    def _note(self, event: Event) -> None:
+    def _record(self, event: Event) -> None:
         if event["type"] == BINARY:
             prefix = self.last_event_id.rpartition("_")[0]
             self.last_event_id = f"{prefix}_{event['number']:x}"

@@ -49,11 +49,11 @@ class AgentHooks:
         if not found or found is FAILED:
             return {}
         if not isinstance(found, dict) or not all(isinstance(each, str) for pair in found.items() for each in pair):
-            self._note_failure("session_started", "expected a dict of texts")
+            self._record_failure("session_started", "expected a dict of texts")
             return {}
         if unknown := [name for name in found if name not in self._variables]:
             expected = f"expected variables of this agent ({listed(self._variables)})"
-            self._note_failure("session_started", f"{expected}, got {listed(unknown)}")
+            self._record_failure("session_started", f"{expected}, got {listed(unknown)}")
         return {name: well_formed(value) for name, value in found.items() if name in self._variables}
 
     async def before_reply(self, request: ModelRequest) -> ModelRequest:
@@ -99,19 +99,19 @@ class AgentHooks:
         except asyncio.CancelledError as bug:
             if not cancelled_by_itself():
                 raise
-            self._note_bug(name, bug)
+            self._record_bug(name, bug)
         except TimeoutError as bug:
             if limit.expired():
-                self._note_failure(name, f"not done within {limit_ms} ms")
+                self._record_failure(name, f"not done within {limit_ms} ms")
             else:
-                self._note_bug(name, bug)
+                self._record_bug(name, bug)
         except (Exception, SystemExit, KeyboardInterrupt) as bug:  # no hook may end the server
-            self._note_bug(name, bug)
+            self._record_bug(name, bug)
         return FAILED
 
-    def _note_bug(self, name: Hook, bug: BaseException) -> None:
-        self._note_failure(name, type(bug).__name__)
+    def _record_bug(self, name: Hook, bug: BaseException) -> None:
+        self._record_failure(name, type(bug).__name__)
         log_crash(f"hook {name}", bug)
 
-    def _note_failure(self, name: Hook, why: str) -> None:
+    def _record_failure(self, name: Hook, why: str) -> None:
         log_event("hook_failed", session=self._session.session_id, hook=name, why=why)

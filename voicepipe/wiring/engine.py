@@ -89,16 +89,16 @@ class LocalModels:
         return tuple(f"local {what}: loading" for what in self._loading.values()) or ("local models: warming up",)
 
     async def _run(self, use: EngineUse) -> None:
-        def note(progress: wire.Progress) -> None:
-            self._note(use, progress)
+        def on_progress(progress: wire.Progress) -> None:
+            self._report(use, progress)
 
-        async with start_engine(use.socket_path, note, stages=use.stages, model_file=use.model_file) as engine:
+        async with start_engine(use.socket_path, on_progress, stages=use.stages, model_file=use.model_file) as engine:
             self._engines[use] = engine
             if len(self._engines) == len(self._uses):
                 self.loaded.set()
             await asyncio.Event().wait()
 
-    def _note(self, use: EngineUse, progress: wire.Progress) -> None:
+    def _report(self, use: EngineUse, progress: wire.Progress) -> None:
         what = use.name_of(progress.stage)
         if progress.state == "loading":
             self._print_line(f"  loading the local {what} ...")

@@ -69,7 +69,7 @@ class HintExchange:
             Overload: the store is away.
         """
         now_ms = clock.monotonic_ms()
-        self._hints.note_answers(now_ms)
+        self._hints.record_answers(now_ms)
         own = self._hints.open_breakers(now_ms)
         if own:
             await self._store.store_hint(BREAKERS, self._process, msgspec.json.encode(own), life_s=BREAKERS_LIFE_S)

@@ -153,7 +153,7 @@ async def _arrivals(plan: AdmissionPlan, target: Target, frames: list[Samples]) 
     users: list[User] = []
     n_left = plan.n_users
 
-    def note(turn: Turn | None) -> None:
+    def record(turn: Turn | None) -> None:
         nonlocal n_left
         if turn is not None:
             arrivals.turns.append(turn)
@@ -171,12 +171,12 @@ async def _arrivals(plan: AdmissionPlan, target: Target, frames: list[Samples]) 
                 arrivals.refused_ms.append(clock.monotonic_ms() - began_ms)
                 arrivals.reasons[f"HTTP {refusal.status}"] += 1
                 n_left -= 1
-                note(None)
+                record(None)
                 return
             arrivals.n_admitted += 1
             await websocket.send_str(json.dumps({"type": "session.update", "session": target.session}))
             await until_updated(websocket)
-            user = User(messages, silent_frame, plan.turns, note, REALTIME)
+            user = User(messages, silent_frame, plan.turns, record, REALTIME)
             users.append(user)
             n_left -= 1
             await user.run(websocket, clock.monotonic_ms(), done)

@@ -146,7 +146,7 @@ class ConcurrentUsers:
         self._watch = Watch(target.pid)
         self._steady = False
         self._done = asyncio.Event()
-        self._users = [User(messages, silent_frame, n_turns, self._note, wire) for _ in range(n_users)]
+        self._users = [User(messages, silent_frame, n_turns, self._record, wire) for _ in range(n_users)]
 
     async def run(self, turn_ms: int) -> LoadRun:
         """Connect, talk, disconnect. `turn_ms` is the approximate length of a turn, with its pause.
@@ -179,7 +179,7 @@ class ConcurrentUsers:
         self._steady = True
         self._on_steady()
 
-    def _note(self, turn: Turn) -> None:
+    def _record(self, turn: Turn) -> None:
         self._turns.append(turn)
         if any(user.finished for user in self._users):
             self._watch.end()

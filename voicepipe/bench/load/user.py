@@ -210,7 +210,7 @@ class User:
         if 'audio.delta"' in head:  # both dialects; not that of a transcript, which says `audio_transcript.delta`
             self._add_audio(sound_of(text), now_ms)
         elif '"response.done"' in head or '"error"' in head:
-            self._note(json.loads(text))
+            self._record(json.loads(text))
 
     def _add_audio(self, sound: bytes, now_ms: int) -> None:
         if self._turn is None:
@@ -218,7 +218,7 @@ class User:
         else:
             self._turn.add_audio(sound, now_ms)
 
-    def _note(self, event: dict[str, Any]) -> None:
+    def _record(self, event: dict[str, Any]) -> None:
         if event["type"] == "error":
             self.errors.append(str(event["error"].get("code") or event["error"]["message"]))
         elif event["type"] == "response.done" and self._turn is not None and self._turn.first_audible_at_ms:

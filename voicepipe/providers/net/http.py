@@ -180,7 +180,7 @@ class Posted:
         """Send the request, and hold its answer open until cancelled. Failures are kept for `answer`."""
         try:
             async with post(
-                self._address, path, json=json, headers=headers, on_connected=self._note_connected
+                self._address, path, json=json, headers=headers, on_connected=self._record_connected
             ) as answer:
                 self._answer = answer
                 self._changed.set()
@@ -194,7 +194,7 @@ class Posted:
         self._over = True
         self._changed.set()
 
-    def _note_connected(self) -> None:
+    def _record_connected(self) -> None:
         self._is_connected = True
         self._changed.set()
 

@@ -23,7 +23,7 @@ class PositionMap:
         """Whether there are any."""
         return bool(self._gaps)
 
-    def note(self, sent: int, lost: int) -> None:
+    def record(self, sent: int, lost: int) -> None:
         """Record that after `sent` had been sent, `lost` was dropped; a negative number means that padding was sent."""
         place = self.place(sent)
         self.lost += lost

@@ -320,7 +320,7 @@ class VendorSocket:
     def _padding(self, silence: bytes) -> bytes:
         """Count padding silence that is sent now."""
         if silence:
-            self._gaps.note(self.sent_bytes, -len(silence))
+            self._gaps.record(self.sent_bytes, -len(silence))
             self.sent_bytes += len(silence)
         return silence
 
@@ -341,7 +341,7 @@ class VendorSocket:
         del self._waiting[at]
         self._waiting_bytes -= oldest
         self.dropped_bytes += oldest
-        self._gaps.note(self.sent_bytes, oldest)
+        self._gaps.record(self.sent_bytes, oldest)
 
     async def _hang_up(self, connection: ClientConnection) -> None:
         try:

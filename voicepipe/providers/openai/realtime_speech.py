@@ -336,7 +336,7 @@ class _Conversation:
         if event.answer != answer.id:
             return
         if event.type == "response.output_item.added" and event.item is not None:
-            self._note_item(answer, event.item)
+            self._record_item(answer, event.item)
         ended = event.response if event.type == "response.done" else None
         if ended is not None and answer.is_left and (usage := wire.usage_of(ended)) is not None:
             self._unused(usage)
@@ -345,7 +345,7 @@ class _Conversation:
             self._answer = None
             self._done.set()
 
-    def _note_item(self, answer: _Answer, item: wire.Item) -> None:
+    def _record_item(self, answer: _Answer, item: wire.Item) -> None:
         if item.type == "message":
             answer.entry.items.append(item.id)
             self._history.append(answer.entry)

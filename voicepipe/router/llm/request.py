@@ -219,7 +219,7 @@ class RoutedAnswer:
         self._account()
         if call.usage is not None:
             self._events.put(call.usage)
-            self._stats.latency.speed(call.spec).note(call.usage.output_tokens, call.span_ms)
+            self._stats.latency.speed(call.spec).record(call.usage.output_tokens, call.span_ms)
         self._events.put(call.finished)
         self._events.end()
 
@@ -256,7 +256,7 @@ class RoutedAnswer:
     def _pass_on(self, call: LlmCall, event: AnswerEvent, now_ms: int) -> None:
         """Pass on an event of the answering call. Its `Finished` is sent at the end, after the cost of all calls."""
         if self._text and self._latest_ms:
-            self._stats.latency.pace(call.attempt.candidate).note(now_ms - self._latest_ms)
+            self._stats.latency.pace(call.attempt.candidate).record(now_ms - self._latest_ms)
         self._latest_ms = now_ms
         if self._continuation is not None and self._continuation is not call:
             self._dismiss(self._continuation)

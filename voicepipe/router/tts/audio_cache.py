@@ -123,7 +123,7 @@ class AudioCache:
             key, sound = await self._waiting.get()
             try:
                 n_bytes = await asyncio.to_thread(_write, self._path(key), sound)
-                self._note(key, n_bytes)
+                self._add(key, n_bytes)
                 await self._make_room()
                 self._health.worked("audio_cache")
             except OSError as problem:  # a full disk costs the cache, and no turn
@@ -134,7 +134,7 @@ class AudioCache:
     async def load(self) -> None:
         """Read the list of files."""
         for key, n_bytes in await asyncio.to_thread(_found, self._folder):
-            self._note(key, n_bytes)
+            self._add(key, n_bytes)
         await self._make_room()
 
     async def _make_room(self) -> None:
@@ -143,7 +143,7 @@ class AudioCache:
             self._remove(key)
             await asyncio.to_thread(self._path(key).unlink, missing_ok=True)
 
-    def _note(self, key: str, n_bytes: int) -> None:
+    def _add(self, key: str, n_bytes: int) -> None:
         self._remove(key)
         self._sizes[key] = n_bytes
         self._n_bytes += n_bytes

@@ -46,7 +46,7 @@ class Progress:
         self._char_ms = CHAR_MS / speed
         self._whole_chars = self._whole_ms = 0
 
-    def note(self, spoken: Spoken, clauses: Sequence[str]) -> None:
+    def record(self, spoken: Spoken, clauses: Sequence[str]) -> None:
         """Record audio that was passed on."""
         if spoken.clause != self.clause:
             if 0 <= self.clause < len(clauses):

@@ -179,7 +179,7 @@ class FakeWsTranscriber(FakeWsVendor[SttConnection]):
                 if await self._complains(call):
                     return
                 if kind == self.finalize:
-                    self._note(call, received)
+                    self._record(call, received)
                 elif kind == self.bye:
                     await call.say_all(self.farewell(call))
                     await call.hang_up()
@@ -193,7 +193,7 @@ class FakeWsTranscriber(FakeWsVendor[SttConnection]):
             await call.hang_up()
         return words is not None
 
-    def _note(self, call: SttConnection, received: asyncio.Queue[tuple[ReceivedRequest, SttCue, int]]) -> None:
+    def _record(self, call: SttConnection, received: asyncio.Queue[tuple[ReceivedRequest, SttCue, int]]) -> None:
         question = ReceivedRequest(self.finalize, headers=dict(call.headers))
         question.samples = call.samples
         self.script.arrive(question)
