@@ -72,7 +72,7 @@ def test_what_only_looks_alike_stays(text: str) -> None:
 
 
 def test_only_the_kinds_of_the_setting_are_replaced() -> None:
-    """A number that is another kind's is not taken for this one."""
+    """A number that is another kind's is not found for this one."""
     text = "Card 4242 4242 4242 4242, mail a@example.com."
     assert redact_pii(text, kinds_of(["email"], key="k")) == "Card 4242 4242 4242 4242, mail [email]."
     assert redact_pii(text, kinds_of(["phone"], key="k")) == text

@@ -20,7 +20,7 @@ _DNI: Final = "TRWAGMYFPDXBNJZSQVHLCKE"
 
 def is_luhn(digits: str) -> bool:
     """Return whether the last digit is the check digit of a card number (ISO/IEC 7812-1, annex B)."""
-    doubled = [int(digit) * (2 if place % 2 else 1) for place, digit in enumerate(reversed(digits))]
+    doubled = [int(digit) * (2 if position % 2 else 1) for position, digit in enumerate(reversed(digits))]
     return sum(number - 9 if number > 9 else number for number in doubled) % 10 == 0
 
 
@@ -33,7 +33,7 @@ def is_iban(text: str) -> bool:
 
 def is_ahv(digits: str) -> bool:
     """Return whether this is a Swiss social security number: 756, and the check digit of EAN-13."""
-    weighted = sum(int(digit) * (3 if place % 2 else 1) for place, digit in enumerate(digits[:12]))
+    weighted = sum(int(digit) * (3 if position % 2 else 1) for position, digit in enumerate(digits[:12]))
     return len(digits) == 13 and digits.startswith("756") and (10 - weighted % 10) % 10 == int(digits[12])
 
 

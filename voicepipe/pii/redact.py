@@ -1,4 +1,4 @@
-"""Find personal data in a text, and replace each by its kind: `[email]`, `[card]`."""
+"""Replace personal data in a text by its kind: `[email]`, `[card]`."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Final, Literal, get_args
 
 from voicepipe.errors import ConfigError
 from voicepipe.pii import checksums
-from voicepipe.pii.spoken import Reading, read_digits
+from voicepipe.pii.spoken import DigitText, read_digits
 
 Kind = Literal["email", "iban", "card", "ip", "national_id", "phone"]
 
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
-"""In this order they are searched for: what is found first is not searched again."""
+"""The kinds in the order of the search: text that one kind matches is not searched for later kinds."""
 
 MAX_CHARS: Final = 20_000
-"""The longest text that is searched: about 40 ms of CPU. Speech of both sides stays far below."""
+"""Maximum length of a text that is searched: about 40 ms of CPU. Speech of both sides is far shorter."""
 
 MAX_TEXTS: Final = 1_024
-"""Texts whose result a session stores: as many as an LLM reads items."""
+"""Maximum number of texts whose result a session stores: that of the items that an LLM reads."""
 
 Span = tuple[int, int, Kind]
 """(first, last + 1, kind) in the text as written."""
 
 _GAP: Final = r"[ \-.,/()]{0,3}"
-"""What may stand between two digits of a number, as people and STTs write it."""
+"""The characters that may stand between two digits of a number, as people and STTs write them."""
 
 _DOT_WORD: Final = r"(?:dot|period|punkt|point|punto|ponto|punt)"
 _AT_WORD: Final = r"(?:at|ät|arroba|arobase|chiocciola|apenstaartje)"
@@ -47,17 +47,17 @@ _NUMBER: Final = re.compile(rf"(?<![\w])\+? ?\(?\d(?:{_GAP}\d){{6,18}}(?!\d)")
 _INTERNATIONAL: Final = re.compile(rf"(?:\+ ?|(?<![\d.,])(?<!\d )00)\(?[1-9](?:{_GAP}\d){{6,14}}(?!\d)")
 _NATIONAL: Final = re.compile(rf"(?<![\d.,:/-])\(?0[1-9](?:{_GAP}\d){{7,10}}(?![\d:])")
 _AMERICAN: Final = re.compile(r"(?<![\d.-])(?:1[ .-])?\(?[2-9]\d\d\)?[ .-]{1,2}[2-9]\d\d[ .-]\d{4}(?![\d-])")
-_CALL: Final = re.compile(
+_PHONE_CUE: Final = re.compile(
     r"phone|\bcall\b|reach|\bmobile|\bcell\b|\btel|fax|whats.?app|\btext me|nummer|anruf|erreich|handy|appel|joindre|"
     r"portable|llam|móvil|chiam|cellulare|ligu|ligar|telemóvel|celular|\bbel\b|number is|my number",
     re.IGNORECASE,
 )
-_NOT_A_CALL: Final = re.compile(
+_OTHER_NUMBER_CUE: Final = re.compile(
     r"order|invoice|ticket|booking|reservation|customer|tracking|serial|model|case|flight|bestell|rechnung|kunden|"
     r"auftrag|commande|facture|pedido|factura|ordine|fattura|factuur|bestelling|account",
     re.IGNORECASE,
 )
-_IDENTITY: Final = re.compile(
+_NATIONAL_ID_CUE: Final = re.compile(
     r"social security|\bssn\b|tax|steuer|insurance number|\bbsn\b|burgerservice|national id|identity|ausweis|\bahv\b|"
     r"sécurité sociale|\bdni\b|\bnie\b|\bcpf\b|codice fiscale|\bnino\b|sozialversicherung",
     re.IGNORECASE,
@@ -75,11 +75,11 @@ _PATTERNED_IDS: Final[tuple[tuple[re.Pattern[str], Callable[[str], bool]], ...]]
     )
 )
 _CUE_CHARS: Final = 45
-"""How far before a number a word for its kind may stand."""
+"""Number of characters before a number that are searched for a word for its kind."""
 
 
 def kinds_of(names: Collection[str], *, key: str) -> frozenset[Kind]:
-    """Return the kinds of these names; `all` is each of them.
+    """Return the kinds of these names; `all` means every kind.
 
     Raises:
         ConfigError: naming `key`, when there is no such kind.
@@ -93,23 +93,23 @@ def kinds_of(names: Collection[str], *, key: str) -> frozenset[Kind]:
 def redact_pii(text: str, kinds: Collection[Kind]) -> str:
     """Return the text with personal data of these kinds replaced by `[KIND]`."""
     parts: list[str] = []
-    place = 0
+    position = 0
     for first, end, kind in find(text, kinds):
-        parts += [text[place:first], f"[{kind}]"]
-        place = end
-    return "".join((*parts, text[place:]))
+        parts += [text[position:first], f"[{kind}]"]
+        position = end
+    return "".join((*parts, text[position:]))
 
 
 class Redactor:
-    """Redacts the texts of one session. A text that comes again, as those of a history do, is not searched again."""
+    """Redacts the texts of one session. A repeated text, as of a history, is not searched again."""
 
     def __init__(self, kinds: Collection[Kind]) -> None:
         self.kinds = frozenset(kinds)
-        # Full: the oldest is dropped. It holds what the session's conversation holds, and ends with it.
+        # Full: the oldest is dropped. It has the texts of the session's conversation, and ends with the session.
         self._redacted: OrderedDict[str, str] = OrderedDict()
 
     def __call__(self, text: str) -> str:
-        """Return the text without personal data; a text of more than `MAX_CHARS` is not searched, and left out."""
+        """Return the text without personal data. A text of more than `MAX_CHARS` is not searched, but replaced."""
         if not self.kinds or not text:
             return text
         if len(text) > MAX_CHARS:
@@ -122,42 +122,42 @@ class Redactor:
 
 
 def find(text: str, kinds: Collection[Kind] = KINDS) -> list[Span]:
-    """Return where personal data of these kinds stands, in order; no two overlap."""
-    if len(text) < 6 or not kinds:  # shorter than any of them
+    """Return the spans of personal data of these kinds, in order; no two overlap."""
+    if len(text) < 6 or not kinds:  # too short for any kind
         return []
-    reading = read_digits(text)
-    taken: list[Span] = []
+    digit_text = read_digits(text)
+    found: list[Span] = []
     for kind in KINDS:
-        for first, end in _FINDERS[kind](reading):
-            span = reading.span(first, end)
-            if all(span[1] <= other[0] or span[0] >= other[1] for other in taken):
-                taken.append((*span, kind))
-    return sorted(span for span in taken if span[2] in kinds)
+        for first, end in _FINDERS[kind](digit_text):
+            span = digit_text.span(first, end)
+            if all(span[1] <= other[0] or span[0] >= other[1] for other in found):
+                found.append((*span, kind))
+    return sorted(span for span in found if span[2] in kinds)
 
 
-def _emails(reading: Reading) -> Iterator[tuple[int, int]]:
+def _emails(digit_text: DigitText) -> Iterator[tuple[int, int]]:
     for pattern in (_EMAIL, _SPOKEN_EMAIL):
-        yield from (found.span() for found in pattern.finditer(reading.text))
+        yield from (found.span() for found in pattern.finditer(digit_text.text))
 
 
-def _ibans(reading: Reading) -> Iterator[tuple[int, int]]:
-    for found in _IBAN.finditer(reading.text):
-        places = [place for place in range(*found.span()) if reading.text[place].isalnum()]
-        compact = "".join(reading.text[place] for place in places).upper()
+def _ibans(digit_text: DigitText) -> Iterator[tuple[int, int]]:
+    for found in _IBAN.finditer(digit_text.text):
+        positions = [position for position in range(*found.span()) if digit_text.text[position].isalnum()]
+        compact = "".join(digit_text.text[position] for position in positions).upper()
         length = checksums.IBAN_CHARS.get(compact[:2], 0)
         if length and len(compact) >= length and checksums.is_iban(compact[:length]):
-            yield found.start(), places[length - 1] + 1
+            yield found.start(), positions[length - 1] + 1
 
 
-def _cards(reading: Reading) -> Iterator[tuple[int, int]]:
-    for found in _CARD.finditer(reading.text):
+def _cards(digit_text: DigitText) -> Iterator[tuple[int, int]]:
+    for found in _CARD.finditer(digit_text.text):
         if checksums.is_luhn(_digits(found[0])):
             yield found.span()
 
 
-def _ips(reading: Reading) -> Iterator[tuple[int, int]]:
+def _ips(digit_text: DigitText) -> Iterator[tuple[int, int]]:
     for pattern in (_IP4, _IP6):
-        for found in pattern.finditer(reading.text):
+        for found in pattern.finditer(digit_text.text):
             end = found.start() + len(found[0].rstrip())
             if _is_ip(found[0].replace(" ", "")):
                 yield found.start(), end
@@ -171,38 +171,38 @@ def _is_ip(text: str) -> bool:
     return text not in ("::", "::1")
 
 
-def _national_ids(reading: Reading) -> Iterator[tuple[int, int]]:
+def _national_ids(digit_text: DigitText) -> Iterator[tuple[int, int]]:
     for pattern, check in _PATTERNED_IDS:
-        for found in pattern.finditer(reading.text):
+        for found in pattern.finditer(digit_text.text):
             if check("".join(char for char in found[0].upper() if char.isalnum())):
                 yield found.span()
-    for found in _NUMBER.finditer(reading.text):
+    for found in _NUMBER.finditer(digit_text.text):
         digits = _digits(found[0])
         checked = checksums.is_bsn(digits) or checksums.is_steuer_id(digits) or checksums.is_cpf(digits)
-        if (checked or len(digits) == 9) and _IDENTITY.search(_before(reading, found.start())):
+        if (checked or len(digits) == 9) and _NATIONAL_ID_CUE.search(_before(digit_text, found.start())):
             yield found.span()
 
 
-def _phones(reading: Reading) -> Iterator[tuple[int, int]]:
+def _phones(digit_text: DigitText) -> Iterator[tuple[int, int]]:
     for pattern in (_INTERNATIONAL, _NATIONAL, _AMERICAN):
-        yield from (found.span() for found in pattern.finditer(reading.text) if 8 <= len(_digits(found[0])) <= 17)
-    for found in _NUMBER.finditer(reading.text):
-        before, n_digits = _before(reading, found.start()), len(_digits(found[0]))
-        n_spoken = sum(place in reading.spoken for place in range(*found.span()))
-        is_called = _CALL.search(before) and not _NOT_A_CALL.search(before)
-        if n_digits <= 15 and (is_called or (n_spoken >= 7 and not _NOT_A_CALL.search(before))):
+        yield from (found.span() for found in pattern.finditer(digit_text.text) if 8 <= len(_digits(found[0])) <= 17)
+    for found in _NUMBER.finditer(digit_text.text):
+        before, n_digits = _before(digit_text, found.start()), len(_digits(found[0]))
+        n_spoken = sum(position in digit_text.spoken for position in range(*found.span()))
+        is_phone = _PHONE_CUE.search(before) and not _OTHER_NUMBER_CUE.search(before)
+        if n_digits <= 15 and (is_phone or (n_spoken >= 7 and not _OTHER_NUMBER_CUE.search(before))):
             yield found.span()
 
 
-def _before(reading: Reading, place: int) -> str:
-    return reading.text[max(0, place - _CUE_CHARS) : place]
+def _before(digit_text: DigitText, position: int) -> str:
+    return digit_text.text[max(0, position - _CUE_CHARS) : position]
 
 
 def _digits(text: str) -> str:
     return "".join(char for char in text if char.isdigit())
 
 
-_FINDERS: Final[dict[Kind, Callable[[Reading], Iterator[tuple[int, int]]]]] = {
+_FINDERS: Final[dict[Kind, Callable[[DigitText], Iterator[tuple[int, int]]]]] = {
     "email": _emails,
     "iban": _ibans,
     "card": _cards,

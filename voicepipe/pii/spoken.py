@@ -1,4 +1,4 @@
-"""Read digits that are written as words ("four two four two"), as an STT writes them, in seven languages."""
+"""Replace digits in words ("four two four two"), as STTs write them, by digits, in seven languages."""
 
 from __future__ import annotations
 
@@ -49,22 +49,22 @@ _TOKEN: Final = re.compile(r"[^\W\d_]+|\d|\s+|.", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """A text with its spoken digits as digits, and where each character of it stands in the text as written."""
+class DigitText:
+    """A text with digits in place of digit words, and the span of each character in the original text."""
 
     text: str
     spans: tuple[tuple[int, int], ...]
-    """For each character of `text`: (first, last + 1) in the text as written."""
+    """For each character of `text`: (first, last + 1) in the original text."""
 
     spoken: frozenset[int]
     """Places in `text` of digits that were words."""
 
     def span(self, first: int, end: int) -> tuple[int, int]:
-        """Return where a part of `text` stands in the text as written."""
+        """Return the span of a part of `text` in the original text."""
         return self.spans[first][0], self.spans[end - 1][1]
 
 
-def read_digits(text: str) -> Reading:
+def read_digits(text: str) -> DigitText:
     """Return the text with each digit word as its digit.
 
     "double five" is 55, and in English "forty two" is 42. A word for a dot or a plus counts between or before digits
@@ -80,18 +80,18 @@ def read_digits(text: str) -> Reading:
         read, n_tokens = _read(words, n)
         start, end = tokens[n].start(), tokens[n + n_tokens - 1].end()
         if read:
-            spoken |= {len(spans) + place for place, char in enumerate(read) if char.isdigit()}
+            spoken |= {len(spans) + position for position, char in enumerate(read) if char.isdigit()}
             spans += [(start, end)] * len(read)
             parts.append(read)
         else:
             parts.append(text[start:end])
-            spans += [(place, place + 1) for place in range(start, end)]
+            spans += [(position, position + 1) for position in range(start, end)]
         n += n_tokens
-    return Reading("".join(parts), tuple(spans), frozenset(spoken))
+    return DigitText("".join(parts), tuple(spans), frozenset(spoken))
 
 
 def _read(words: list[str], n: int) -> tuple[str, int]:
-    """Return the digits of the word at `n`, or empty, and how many tokens they are."""
+    """Return the digits of the word at `n`, or an empty text, and their number of tokens."""
     word, after = words[n], words[n + 2] if n + 2 < len(words) and words[n + 1].strip() in ("", "-") else ""
     if word in _DIGITS:
         return _DIGITS[word], 1
