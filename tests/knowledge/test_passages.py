@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voicepipe.errors import ConfigError
-from voicepipe.knowledge.passages import DOCUMENT_BYTES, PASSAGE_CHARS, Passage, read_folder, split
+from voicepipe.knowledge.passages import MAX_DOCUMENT_BYTES, MAX_PASSAGE_CHARS, Passage, read_folder, split
 
 GUIDE = """# Rooms
 
@@ -56,14 +56,14 @@ def test_short_paragraphs_share_a_passage_and_long_ones_are_cut_at_sentences() -
     passages = split(f"One.\n\nTwo.\n\n{long}", "a.txt")
     assert passages[0].text.startswith("One.\nTwo.\nThis is one sentence of many.")
     assert all(each.text.endswith(".") for each in passages)
-    assert len(passages) == -(-len(long) // (PASSAGE_CHARS - 30))
+    assert len(passages) == -(-len(long) // (MAX_PASSAGE_CHARS - 30))
 
 
 @given(text=st.text(alphabet="ab .!?\n#。", max_size=3_000))
 def test_no_word_is_lost_and_no_passage_is_too_long(text: str) -> None:
     """However the document is written."""
     passages = split(text, "any.txt")
-    assert all(0 < len(each.text) <= PASSAGE_CHARS for each in passages)
+    assert all(0 < len(each.text) <= MAX_PASSAGE_CHARS for each in passages)
     assert [each.number for each in passages] == list(range(1, len(passages) + 1))
     letters = "".join(each.text for each in passages)
     body = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
@@ -91,7 +91,7 @@ def test_a_bad_folder_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "latin.txt").write_bytes("Zürich".encode("latin-1"))
     with pytest.raises(ConfigError, match=r"^k: expected documents in UTF-8 .*'latin.txt'"):
         read_folder(tmp_path, key="k")
-    (tmp_path / "latin.txt").write_bytes(b"x" * (DOCUMENT_BYTES + 1))
+    (tmp_path / "latin.txt").write_bytes(b"x" * (MAX_DOCUMENT_BYTES + 1))
     with pytest.raises(ConfigError, match=r"^k: expected documents of at most 10 MB, 'latin.txt' is larger"):
         read_folder(tmp_path, key="k")
 
@@ -101,9 +101,9 @@ def test_a_sentence_that_is_too_long_is_cut_at_words() -> None:
     sentence = " ".join(f"word{n}" for n in range(2_000)) + "."
     texts = [passage.text for passage in split(sentence, "a.txt")]
     assert " ".join(texts) == sentence
-    assert all(len(text) <= PASSAGE_CHARS for text in texts)
-    word = "x" * (2 * PASSAGE_CHARS + 1)
-    assert [len(passage.text) for passage in split(word, "a.txt")] == [PASSAGE_CHARS, PASSAGE_CHARS, 1]
+    assert all(len(text) <= MAX_PASSAGE_CHARS for text in texts)
+    word = "x" * (2 * MAX_PASSAGE_CHARS + 1)
+    assert [len(passage.text) for passage in split(word, "a.txt")] == [MAX_PASSAGE_CHARS, MAX_PASSAGE_CHARS, 1]
 
 
 def test_a_folder_with_too_many_passages_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

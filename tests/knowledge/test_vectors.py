@@ -14,7 +14,7 @@ from voicepipe import clock
 from voicepipe.knowledge.index import KnowledgeIndex
 from voicepipe.knowledge.passages import Passage
 from voicepipe.knowledge.vector_store import VectorStore
-from voicepipe.knowledge.vectors import DEPTH, VectorIndex, fused, unit
+from voicepipe.knowledge.vectors import MAX_RANKED, VectorIndex, fused, unit
 
 EAST, NORTH, NORTH_EAST = [1.0, 0.0], [0.0, 1.0], [0.7, 0.7]
 
@@ -53,12 +53,12 @@ def test_a_fusion_has_each_number_once(rankings: list[list[int]]) -> None:
 
 def test_a_passage_is_found_by_words_or_by_meaning() -> None:
     """Words and meaning together; the limits of an answer hold for both."""
-    passages = [Passage("a.md", n, "", f"filler text number {n}") for n in range(DEPTH)]
+    passages = [Passage("a.md", n, "", f"filler text number {n}") for n in range(MAX_RANKED)]
     passages += [Passage("pets.md", 1, "", "Dogs are welcome."), Passage("cats.md", 1, "", "Felines stay outside.")]
     index = KnowledgeIndex(passages, max_tokens=200)
-    by_both = index.search_both("dogs", lambda: [DEPTH + 1, 0])
+    by_both = index.search_both("dogs", lambda: [MAX_RANKED + 1, 0])
     assert [each.document for each in by_both][:2] == ["pets.md", "cats.md"]
-    assert len(index.search_both("mhm", lambda: list(range(DEPTH)))) == 8
+    assert len(index.search_both("mhm", lambda: list(range(MAX_RANKED)))) == 8
     assert index.passages == tuple(passages)
     index.close()
 
@@ -67,7 +67,7 @@ def test_a_vector_is_stored_by_model_and_text(tmp_path: Path) -> None:
     """In a file for its owner only; another model's vector of the same text is another."""
     path = tmp_path / "knowledge.sqlite3"
     with VectorStore(path) as store:
-        store.keep("a/m", ["one", "two"], np.array([EAST, NORTH], np.float32))
+        store.store("a/m", ["one", "two"], np.array([EAST, NORTH], np.float32))
     assert path.stat().st_mode & 0o077 == 0
     with VectorStore(path) as store:
         one, none, two = store.of("a/m", ["one", "three", "two"])
@@ -82,7 +82,7 @@ def test_a_vector_without_a_document_leaves(tmp_path: Path, monkeypatch: pytest.
     """30 days after it was used last."""
     day_ms, now_ms = 86_400_000, clock.unix_ms()
     with VectorStore(tmp_path / "v") as store:
-        store.keep("a/m", ["old", "used"], np.array([EAST, NORTH], np.float32))
+        store.store("a/m", ["old", "used"], np.array([EAST, NORTH], np.float32))
         monkeypatch.setattr(clock, "unix_ms", lambda: now_ms + 20 * day_ms)
         store.of("a/m", ["used"])
         monkeypatch.setattr(clock, "unix_ms", lambda: now_ms + 31 * day_ms)

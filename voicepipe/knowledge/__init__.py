@@ -1,1 +1,2 @@
-"""Documents of the operator: split into passages, indexed, and searched for what the user speaks about."""
+"""Search the operator's documents: split them into passages, index these, and find those that match the user's
+words."""

@@ -14,31 +14,31 @@ from typing import Final
 
 from voicepipe.errors import ConfigError
 from voicepipe.knowledge.passages import Passage, read_folder
-from voicepipe.knowledge.vectors import DEPTH, fused
+from voicepipe.knowledge.vectors import MAX_RANKED, fused
 from voicepipe.turn.cost import estimated_tokens
 
-QUERY_WORDS: Final = 12
-"""Words of a query that are searched for, the rarest first: each more costs time and finds little."""
+MAX_QUERY_WORDS: Final = 12
+"""Maximum number of words that a query searches for, the rarest first: more words cost time and find little."""
 
 COMMON_SHARE: Final = 0.2
-"""A word in more than this share of all passages is not searched for, if there are at least `MANY` passages: it finds
-almost everything, in any language ("the", "und")."""
+"""A word in a larger share of all passages is not searched for, with `MIN_PASSAGES` passages or more: it matches almost
+everything, in any language ("the", "und")."""
 
-MANY: Final = 20
+MIN_PASSAGES: Final = 20
 MAX_FOUND: Final = 8
-"""Passages of one answer at most, however short."""
+"""Maximum number of passages of one search."""
 
 _WORD: Final = re.compile(r"[^\W_]+")
 
 
 class KnowledgeIndex:
-    """The index of one agent's documents. It is built and searched in a thread of its own, never in the event loop."""
+    """The index of one agent's documents. Build and search it in a thread, never in the event loop."""
 
     def __init__(self, passages: Sequence[Passage], *, max_tokens: int) -> None:
-        """`max_tokens`: of all passages for one answer together, estimated from their text.
+        """`max_tokens`: the limit of all passages of one search, estimated from their text.
 
         Raises:
-            ConfigError: this Python's SQLite has no FTS5.
+            ConfigError: SQLite has no FTS5.
         """
         self._passages, self._max_tokens = tuple(passages), max_tokens
         self._n_passages_with: Counter[str] = Counter()
@@ -63,21 +63,19 @@ class KnowledgeIndex:
 
     @property
     def passages(self) -> tuple[Passage, ...]:
-        """Return all passages; a passage's place is its number."""
+        """Return all passages; the position of a passage is its number."""
         return self._passages
 
     def search(self, query: str) -> tuple[Passage, ...]:
-        """Return the passages that match best, best first, within the tokens for one answer; a heading counts more than
-        the text below it.
-        """
-        return self._within_limits(self._by_words(query, MAX_FOUND))
+        """Return the best matches, best first, within `max_tokens`. A heading counts more than the text below it."""
+        return self._within_limits(self._rank_by_words(query, MAX_FOUND))
 
     def search_both(self, query: str, nearest: Callable[[], Sequence[int]]) -> tuple[Passage, ...]:
-        """Return the passages that match best by their words and by `nearest`, which returns numbers of passages."""
-        return self._within_limits(fused((self._by_words(query, DEPTH), nearest()))[:MAX_FOUND])
+        """Return the best matches by words and by `nearest`, which returns numbers of passages, within `max_tokens`."""
+        return self._within_limits(fused((self._rank_by_words(query, MAX_RANKED), nearest()))[:MAX_FOUND])
 
-    def _by_words(self, query: str, limit: int) -> list[int]:
-        words = self._rarest(query)
+    def _rank_by_words(self, query: str, limit: int) -> list[int]:
+        words = self._rarest_words(query)
         if not words:
             return []
         found = self._database.execute(
@@ -91,16 +89,16 @@ class KnowledgeIndex:
         tokens = 0.0
         for number in numbers:
             passage = self._passages[number]
-            its_tokens = estimated_tokens(len(passage.heading) + len(passage.text))
-            if tokens + its_tokens <= self._max_tokens:
+            passage_tokens = estimated_tokens(len(passage.heading) + len(passage.text))
+            if tokens + passage_tokens <= self._max_tokens:
                 passages.append(passage)
-                tokens += its_tokens
+                tokens += passage_tokens
         return tuple(passages)
 
     def find(
         self, query: str, nearest: Callable[[], Sequence[int]] | None = None
     ) -> asyncio.Future[tuple[Passage, ...]]:
-        """Start the same search in a thread; with `nearest` as `search_both` does."""
+        """Start `search` in the thread, or `search_both` if `nearest` is given."""
         search = partial(self.search, query) if nearest is None else partial(self.search_both, query, nearest)
         return asyncio.get_running_loop().run_in_executor(self._thread, search)
 
@@ -109,11 +107,13 @@ class KnowledgeIndex:
         self._thread.shutdown()
         self._database.close()
 
-    def _rarest(self, query: str) -> list[str]:
-        """Return the words to search for. A word that is in no passage stays: its stem may be in one."""
-        most = len(self._passages) * COMMON_SHARE if len(self._passages) >= MANY else len(self._passages)
-        words = [word for word in dict.fromkeys(_words(query)) if self._n_passages_with[word] <= most]
-        return sorted(words, key=lambda word: self._n_passages_with[word])[:QUERY_WORDS]
+    def _rarest_words(self, query: str) -> list[str]:
+        """Return the words to search for. Words that are in no passage are included: their stems may be in one."""
+        max_passages = (
+            len(self._passages) * COMMON_SHARE if len(self._passages) >= MIN_PASSAGES else len(self._passages)
+        )
+        words = [word for word in dict.fromkeys(_words(query)) if self._n_passages_with[word] <= max_passages]
+        return sorted(words, key=lambda word: self._n_passages_with[word])[:MAX_QUERY_WORDS]
 
 
 def _words(text: str) -> list[str]:

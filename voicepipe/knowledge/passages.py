@@ -12,19 +12,19 @@ from typing import Final
 from voicepipe.errors import ConfigError
 
 SUFFIXES: Final = frozenset((".md", ".markdown", ".txt", ".html", ".htm"))
-PASSAGE_CHARS: Final = 800
-"""Characters of a passage at most, about 200 tokens: a few of them answer a question, and one is about one thing."""
+MAX_PASSAGE_CHARS: Final = 800
+"""Maximum length of a passage, about 200 tokens: a few passages answer a question, and each has one subject."""
 
-DOCUMENT_BYTES: Final = 10 << 20
+MAX_DOCUMENT_BYTES: Final = 10 << 20
 MAX_PASSAGES: Final = 100_000
 
 _HEADING: Final = re.compile(r"(#{1,6})\s+(.*?)\s*#*$")
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?。！？])\s+|(?<=[。！？])")  # noqa: RUF001 - Chinese and Japanese marks
-_BLOCKS: Final = frozenset(
+_BLOCK_TAGS: Final = frozenset(
     ("p", "div", "section", "article", "li", "tr", "br", "table", "ul", "ol", "pre", "blockquote", "dt", "dd", "main")
 )
-_WITHOUT_TEXT: Final = frozenset(("script", "style", "head", "template", "nav"))
-_HEADINGS: Final = frozenset(("h1", "h2", "h3", "h4", "h5", "h6"))
+_HIDDEN_TAGS: Final = frozenset(("script", "style", "head", "template", "nav"))
+_HEADING_TAGS: Final = frozenset(("h1", "h2", "h3", "h4", "h5", "h6"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,10 @@ class Passage:
     """The document's path in its folder, with slashes."""
 
     number: int
-    """Its place in the document, from 1."""
+    """The number of the passage in the document, from 1."""
 
     heading: str
-    """The headings above it, outermost first; empty: none."""
+    """The headings above the passage, outermost first; empty: none."""
 
     text: str
 
@@ -64,8 +64,8 @@ def read_folder(folder: Path, *, key: str) -> tuple[Passage, ...]:
 
 def _read_document(path: Path, name: str, key: str) -> list[Passage]:
     try:
-        if path.stat().st_size > DOCUMENT_BYTES:
-            raise ConfigError(f"{key}: expected documents of at most {DOCUMENT_BYTES >> 20} MB, {name!r} is larger")
+        if path.stat().st_size > MAX_DOCUMENT_BYTES:
+            raise ConfigError(f"{key}: expected documents of at most {MAX_DOCUMENT_BYTES >> 20} MB, {name!r} is larger")
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as why:
         raise ConfigError(f"{key}: expected documents in UTF-8 that can be read, got {name!r}: {why}") from None
@@ -73,30 +73,30 @@ def _read_document(path: Path, name: str, key: str) -> list[Passage]:
 
 
 def split(text: str, document: str, *, html: bool = False) -> list[Passage]:
-    """Return a document's passages: whole paragraphs below one heading, up to `PASSAGE_CHARS` together."""
+    """Return a document's passages: whole paragraphs below one heading, up to `MAX_PASSAGE_CHARS` together."""
     passages: list[Passage] = []
     for heading, paragraphs in _sections(_text_of_html(text) if html else text):
-        for part in _joined(piece for paragraph in paragraphs for piece in _pieces(paragraph)):
+        for part in _join(piece for paragraph in paragraphs for piece in _pieces(paragraph)):
             passages.append(Passage(document, len(passages) + 1, heading, part))
     return passages
 
 
 def _sections(text: str) -> Iterator[tuple[str, list[str]]]:
     """Yield (headings, paragraphs). Headings are Markdown's; text files rarely have any."""
-    above: list[tuple[int, str]] = []
+    headings: list[tuple[int, str]] = []
     lines: list[str] = []
     for line in text.splitlines():
         if (found := _HEADING.match(line)) is None:
             lines.append(line)
             continue
-        yield _title(above), _paragraphs(lines)
+        yield _title(headings), _paragraphs(lines)
         level, lines = len(found[1]), []
-        above = [*((rank, title) for rank, title in above if rank < level), (level, found[2])]
-    yield _title(above), _paragraphs(lines)
+        headings = [*((rank, title) for rank, title in headings if rank < level), (level, found[2])]
+    yield _title(headings), _paragraphs(lines)
 
 
-def _title(above: list[tuple[int, str]]) -> str:
-    return " > ".join(title for _, title in above if title)
+def _title(headings: list[tuple[int, str]]) -> str:
+    return " > ".join(title for _, title in headings if title)
 
 
 def _paragraphs(lines: list[str]) -> list[str]:
@@ -106,28 +106,28 @@ def _paragraphs(lines: list[str]) -> list[str]:
 
 def _pieces(paragraph: str) -> Iterator[str]:
     """Yield a paragraph, or its sentences if it is too long; a sentence that is too long is cut at a word."""
-    if len(paragraph) <= PASSAGE_CHARS:
+    if len(paragraph) <= MAX_PASSAGE_CHARS:
         yield paragraph
         return
     for sentence in filter(None, _SENTENCE_END.split(paragraph)):
         rest = sentence
-        while len(rest) > PASSAGE_CHARS:
-            cut = rest.rfind(" ", 1, PASSAGE_CHARS)
-            cut = PASSAGE_CHARS if cut < 0 else cut
+        while len(rest) > MAX_PASSAGE_CHARS:
+            cut = rest.rfind(" ", 1, MAX_PASSAGE_CHARS)
+            cut = MAX_PASSAGE_CHARS if cut < 0 else cut
             yield rest[:cut]
             rest = rest[cut:].strip()
         yield rest
 
 
-def _joined(pieces: Iterator[str]) -> Iterator[str]:
-    together = ""
+def _join(pieces: Iterator[str]) -> Iterator[str]:
+    passage = ""
     for piece in pieces:
-        if together and len(together) + 1 + len(piece) > PASSAGE_CHARS:
-            yield together
-            together = ""
-        together = f"{together}\n{piece}" if together else piece
-    if together:
-        yield together
+        if passage and len(passage) + 1 + len(piece) > MAX_PASSAGE_CHARS:
+            yield passage
+            passage = ""
+        passage = f"{passage}\n{piece}" if passage else piece
+    if passage:
+        yield passage
 
 
 def _text_of_html(html: str) -> str:
@@ -146,17 +146,17 @@ class _HtmlText(HTMLParser):
         self._n_hidden = 0
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in _WITHOUT_TEXT:
+        if tag in _HIDDEN_TAGS:
             self._n_hidden += 1
-        elif tag in _HEADINGS:
+        elif tag in _HEADING_TAGS:
             self.parts.append(f"\n\n{'#' * int(tag[1])} ")
-        elif tag in _BLOCKS:
+        elif tag in _BLOCK_TAGS:
             self.parts.append("\n\n")
 
     def handle_endtag(self, tag: str) -> None:
-        if tag in _WITHOUT_TEXT:
+        if tag in _HIDDEN_TAGS:
             self._n_hidden = max(0, self._n_hidden - 1)
-        elif tag in _HEADINGS or tag in _BLOCKS:
+        elif tag in _HEADING_TAGS or tag in _BLOCK_TAGS:
             self.parts.append("\n\n")
 
     def handle_data(self, data: str) -> None:

@@ -1,4 +1,4 @@
-"""The vectors of passages in a file, so that a passage is embedded once and not at each start."""
+"""Store the vectors of passages in a file: a passage is embedded once, not at each start."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from voicepipe.knowledge.vectors import Vectors
 
 FILE_NAME: Final = "knowledge.sqlite3"
 UNUSED_DAYS: Final = 30
-"""Days after which the vector of a text is deleted that is in no document any more."""
+"""Days for which the vector of a text is stored that is in no document."""
 
 _BUSY_S: Final = 5.0
 _DAY_MS: Final = 86_400_000
@@ -37,10 +37,10 @@ class VectorStore:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open the file, made if missing with access for its owner only.
+        """Open the file. A missing file is created, with access for its owner only.
 
         Raises:
-            sqlite3.Error, OSError: it can't be opened, or is something else.
+            sqlite3.Error, OSError: the file can't be opened, or is no such database.
         """
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -59,7 +59,7 @@ class VectorStore:
         self._database.close()
 
     def of(self, model: str, texts: Sequence[str]) -> list[Vectors | None]:
-        """Return the vector of each text, (n_dimensions,), or None; and note that they are in use."""
+        """Return the vector of each text, (n_dimensions,), or None. Records that the vectors are in use."""
         found: list[Vectors | None] = []
         used: list[tuple[int, str, bytes]] = []
         for text in texts:
@@ -72,7 +72,7 @@ class VectorStore:
         self._write("UPDATE vectors SET used_ms = ? WHERE model = ? AND text = ?", used)
         return found
 
-    def keep(self, model: str, texts: Sequence[str], vectors: Vectors) -> None:
+    def store(self, model: str, texts: Sequence[str], vectors: Vectors) -> None:
         """Store the vectors of these texts."""
         rows = [
             (model, _hash(text), vector.astype("<f4").tobytes(), clock.unix_ms())
@@ -81,7 +81,7 @@ class VectorStore:
         self._write("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?)", rows)
 
     def delete_unused(self) -> None:
-        """Delete what no document has had for `UNUSED_DAYS`."""
+        """Delete the vectors that were not used for `UNUSED_DAYS`."""
         oldest_ms = clock.unix_ms() - UNUSED_DAYS * _DAY_MS
         self._write("DELETE FROM vectors WHERE used_ms < ?", [(oldest_ms,)])
 

@@ -144,7 +144,7 @@ class SemanticIndex:
 
     def _store(self, texts: Sequence[str], vectors: Vectors) -> None:
         with VectorStore(self._file) as store:
-            store.keep(self._embedder.name, texts, vectors)
+            store.store(self._embedder.name, texts, vectors)
 
     def _log_failure(self, why: str) -> None:
         """Log that queries are searched for by their words only: once, until one is embedded."""
