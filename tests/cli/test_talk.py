@@ -119,7 +119,7 @@ def test_a_filler_stands_before_the_answer() -> None:
         (6_000, e.ReplyAudio("r", loud, "item_1")),
         (6_100, e.ReplyEnded("r", "completed", "")),
     ):
-        collector.take(event, position_ms)
+        collector.handle(event, position_ms)
     answer = collector.answer()
     assert answer is not None
     out = io.StringIO()

@@ -27,26 +27,26 @@ class Client:
     async def put_question(self, *events: e.ServerEvent) -> str:
         """Ask a question whose item is confirmed, and have these events come; return the name of the request."""
         await self.delivery.add(dict(ITEM))
-        await self.delivery.follow(e.ItemAdded(self.sent[-1]["item"]["id"]))
+        await self.delivery.handle(e.ItemAdded(self.sent[-1]["item"]["id"]))
         await self.delivery.request()
         for event in events:
-            await self.delivery.follow(event)
+            await self.delivery.handle(event)
         return str(self.sent[-1]["event_id"])
 
     async def refused(self, request: str) -> None:
         """Have the server refuse a request, since it is at another answer."""
-        assert await self.delivery.follow(e.ServerError(ANSWERING, "?", request))
+        assert await self.delivery.handle(e.ServerError(ANSWERING, "?", request))
 
     async def sends_again(self) -> list[str]:
         """Return what is sent again on a resumed connection, once all that was missed has come."""
         self.sent.clear()
         for probe in self.delivery.probe():
-            await self.delivery.follow(e.ServerError("x", "no such item", probe["event_id"]))
+            await self.delivery.handle(e.ServerError("x", "no such item", probe["event_id"]))
         return [event["type"] for event in self.sent]
 
-    def named(self) -> list[str]:
+    def recent_events(self) -> list[str]:
         """Return the types of the events that another node gets."""
-        return [event["type"] for event in self.delivery.named()]
+        return [event["type"] for event in self.delivery.recent_events()]
 
 
 STARTED = e.ReplyStarted("r", "t")
@@ -65,7 +65,7 @@ STARTED = e.ReplyStarted("r", "t")
 async def test_what_a_node_may_not_know_is_named(last: tuple[e.ServerEvent, ...], expected: list[str]) -> None:
     client = Client()
     await client.put_question(*last)
-    assert client.named() == expected
+    assert client.recent_events() == expected
 
 
 async def test_a_question_behind_an_answer_is_named_in_its_order() -> None:
@@ -73,10 +73,10 @@ async def test_a_question_behind_an_answer_is_named_in_its_order() -> None:
     client = Client()
     first = await client.put_question(STARTED)
     second = await client.put_question()
-    names = [event["event_id"] for event in client.delivery.named()]
-    assert (client.named(), [names[1], names[3]]) == ([CREATE, REQUEST] * 2, [first, second])
+    names = [event["event_id"] for event in client.delivery.recent_events()]
+    assert (client.recent_events(), [names[1], names[3]]) == ([CREATE, REQUEST] * 2, [first, second])
     await client.refused(second)
-    assert [event["event_id"] for event in client.delivery.named()] == names
+    assert [event["event_id"] for event in client.delivery.recent_events()] == names
 
 
 async def test_a_request_that_waits_is_not_sent_again_once_another_node_has_it() -> None:
@@ -87,12 +87,12 @@ async def test_a_request_that_waits_is_not_sent_again_once_another_node_has_it()
     client.delivery.moved(2)
     assert await client.sends_again() == []
     for event in (e.ReplyEnded("r", "cancelled", ""), e.ReplyStarted("r2", "t"), e.ReplyEnded("r2", "completed", "")):
-        await client.delivery.follow(event)
+        await client.delivery.handle(event)
     assert client.sent == []
-    assert client.named() == [CREATE, CREATE, REQUEST], "the second one is still to be answered"
+    assert client.recent_events() == [CREATE, CREATE, REQUEST], "the second one is still to be answered"
     for event in (e.ReplyStarted("r3", "t"), e.ReplyEnded("r3", "completed", "")):
-        await client.delivery.follow(event)
-    assert client.named() == [CREATE, CREATE]
+        await client.delivery.handle(event)
+    assert client.recent_events() == [CREATE, CREATE]
 
 
 async def test_a_node_that_owes_less_has_answered_the_earlier_requests() -> None:
@@ -100,7 +100,7 @@ async def test_a_node_that_owes_less_has_answered_the_earlier_requests() -> None
     await client.put_question(STARTED)
     second = await client.put_question()
     client.delivery.moved(1)
-    requests = [event["event_id"] for event in client.delivery.named() if event["type"] == REQUEST]
+    requests = [event["event_id"] for event in client.delivery.recent_events() if event["type"] == REQUEST]
     assert requests == [second]
 
 
@@ -108,7 +108,7 @@ async def test_what_the_same_node_may_have_missed_is_sent_again() -> None:
     client = Client()
     await client.put_question()
     assert await client.sends_again() == [REQUEST]
-    await client.delivery.follow(STARTED)
+    await client.delivery.handle(STARTED)
     assert await client.sends_again() == []
 
 
@@ -120,7 +120,7 @@ async def test_an_answer_to_several_questions_is_requested_once() -> None:
     last = await client.put_question()
     await client.refused(last)
     client.sent.clear()
-    await client.delivery.follow(e.ReplyEnded("r", "completed", ""))
+    await client.delivery.handle(e.ReplyEnded("r", "completed", ""))
     assert [event["event_id"] for event in client.sent] == [last]
 
 
@@ -130,7 +130,7 @@ async def test_a_request_is_refused_whose_answer_seemed_to_have_begun() -> None:
     request = await client.put_question(STARTED)
     await client.refused(request)
     client.sent.clear()
-    await client.delivery.follow(e.ReplyEnded("r", "completed", ""))
+    await client.delivery.handle(e.ReplyEnded("r", "completed", ""))
     assert [event["event_id"] for event in client.sent] == [request]
 
 
@@ -138,4 +138,4 @@ async def test_only_the_latest_events_are_named() -> None:
     client = Client()
     for _ in range(MAX_RECENT + 2):
         await client.put_question(STARTED, e.ReplyEnded("r", "completed", ""))
-    assert client.named() == [CREATE] * (MAX_RECENT - 1), "the last request had the place of one more"
+    assert client.recent_events() == [CREATE] * (MAX_RECENT - 1), "the last request had the place of one more"

@@ -113,10 +113,10 @@ async def test_results_go_together_once_the_response_is_over() -> None:
             ("2", "slow", ""),
             ("3", "x", ""),
         ):
-            await calls.follow(e.FunctionCalled("r", call_id, name, arguments))
+            await calls.handle(e.FunctionCalled("r", call_id, name, arguments))
         finish.set()
-        await calls.follow(e.ReplyEnded("other", "completed", ""))
-        await calls.follow(e.ReplyEnded("r", "completed", ""))
+        await calls.handle(e.ReplyEnded("other", "completed", ""))
+        await calls.handle(e.ReplyEnded("r", "completed", ""))
         await delivered.wait()
     assert sent == [[("1", '{"error":"no such place"}'), ("2", "done")]]
 
@@ -129,8 +129,8 @@ async def test_a_call_that_ends_meanwhile_is_no_failure_of_the_function() -> Non
     ended = asyncio.Event()
     async with background_tasks() as tasks:
         calls = ToolCalls([Tool.of(get_weather)], tasks, deliver)
-        await calls.follow(e.FunctionCalled("r", "1", "get_weather", '{"place": "Oslo"}'))
-        await calls.follow(e.ReplyEnded("r", "completed", ""))
+        await calls.handle(e.FunctionCalled("r", "1", "get_weather", '{"place": "Oslo"}'))
+        await calls.handle(e.ReplyEnded("r", "completed", ""))
         await ended.wait()
 
 
@@ -138,10 +138,10 @@ def test_a_turn_with_a_tool_ends_with_the_answer_to_its_result() -> None:
     collector = TurnCollector(written=True, tools=("t",), unasked=True)
     began = (e.ReplyStarted("r", "turn"), e.ReplyText("r", "One moment."), e.FunctionCalled("r", "c", "t", "{}"))
     for event in (*began, e.ReplyEnded("r", "completed", "")):
-        collector.take(event, 0)
+        collector.handle(event, 0)
     assert not collector.complete
     for event in (e.ReplyStarted("s", "turn"), e.ReplyText("s", "Clear."), e.ReplyEnded("s", "completed", "")):
-        collector.take(event, 9)
+        collector.handle(event, 9)
     answer = collector.answer()
     assert collector.complete
     assert answer is not None
@@ -204,10 +204,10 @@ async def test_what_is_not_confirmed_is_bounded() -> None:
         await delivery.add({"type": "message", "number": number})
     (probe,) = delivery.probe()
     sent.clear()
-    assert await delivery.follow(e.ServerError("item_retrieve_invalid_item_id", "none", probe["event_id"]))
+    assert await delivery.handle(e.ServerError("item_retrieve_invalid_item_id", "none", probe["event_id"]))
     assert [event["item"]["number"] for event in sent] == list(range(1, MAX_ITEMS + 1))
     refused = e.ServerError("conversation_full", "It is full.", sent[0]["event_id"])
-    assert not await delivery.follow(refused), "the user of the client learns that"
+    assert not await delivery.handle(refused), "the user of the client learns that"
     assert delivery.probe()
 
 

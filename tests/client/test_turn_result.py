@@ -24,7 +24,7 @@ def collected(*timed: tuple[int, e.ServerEvent], written: bool = False) -> TurnC
     """The events with the position of the user's microphone at each."""
     collector = TurnCollector(written=written)
     for position_ms, event in timed:
-        collector.take(event, position_ms)
+        collector.handle(event, position_ms)
     return collector
 
 
@@ -98,7 +98,7 @@ def test_continued_speech_gets_another_answer() -> None:
         (4_900, e.ReplyEnded("r2", "completed", "")),
     )
     for position_ms, event in rest:
-        collector.take(event, position_ms)
+        collector.handle(event, position_ms)
     assert collector.complete
     answer = answer_of(collector)
     assert (answer.turn_id, answer.earlier, answer.latency_ms) == ("turn_2", 1, 800)
@@ -111,7 +111,7 @@ def test_empty_transcript_gets_no_answer() -> None:
         *QUESTION_EVENTS, *SPOKEN, DONE, (5_000, e.SpeechStarted(4_900)), (5_600, e.SpeechStopped(5_000))
     )
     assert not collector.complete
-    collector.take(e.TranscriptionCompleted(" "), 5_700)
+    collector.handle(e.TranscriptionCompleted(" "), 5_700)
     assert collector.complete
 
 
@@ -166,13 +166,13 @@ def test_the_turn_goes_on_after_calls_that_the_server_runs() -> None:
         e.ReplyText("r2", "One moment, please.", FILLER),
         e.ReplyEnded("r2", "completed", ""),
     ):
-        collector.take(event, 3_000)
+        collector.handle(event, 3_000)
         assert not collector.complete
     assert collector.progress() == "the agent called a function, and no answer to its result came"
     assert collector.answer() is None
     for event in (e.ReplyStarted("r3", "turn_1"), e.ReplyText("r3", "At nine.", "item_2"), e.ReplyAudio("r3", pcm())):
-        collector.take(event, 6_000)
-    collector.take(e.ReplyEnded("r3", "completed", ""), 6_100)
+        collector.handle(event, 6_000)
+    collector.handle(e.ReplyEnded("r3", "completed", ""), 6_100)
     assert collector.complete
     got = answer_of(collector)
     assert (got.said_before, got.agent_text) == ("Let me see. One moment, please.", "At nine.")
@@ -204,7 +204,7 @@ def test_an_answer_plays_behind_the_greeting() -> None:
         *SPOKEN[1:],
         DONE,
     ):
-        typed.take(event, position_ms)
+        typed.handle(event, position_ms)
     assert answer_of(typed).latency_ms == 2_550 + 3_000 + 30 - 2_500
     early = tuple((position_ms - 2_400, event) for position_ms, event in greeting)
     assert answer_of(collected(*early, *QUESTION_EVENTS, *SPOKEN, DONE)).latency_ms == 930
@@ -227,12 +227,12 @@ def test_the_called_functions_are_named() -> None:
 def test_an_unrequested_answer_counts_on_request() -> None:
     """The user who talks over it gets the first answer to a question, not the second."""
     collector = TurnCollector(unasked=True)
-    collector.take(e.ReplyStarted("r0", "turn_0"), 100)
-    collector.take(e.ReplyText("r0", "Hello."), 110)
-    collector.take(e.ReplyEnded("r0", "cancelled", "turn_detected"), 120)
+    collector.handle(e.ReplyStarted("r0", "turn_0"), 100)
+    collector.handle(e.ReplyText("r0", "Hello."), 110)
+    collector.handle(e.ReplyEnded("r0", "cancelled", "turn_detected"), 120)
     assert answer_of(collector).agent_text == "Hello."
     for position_ms, event in (*QUESTION_EVENTS, *SPOKEN, DONE):
-        collector.take(event, position_ms)
+        collector.handle(event, position_ms)
     assert (answer_of(collector).agent_text, answer_of(collector).earlier) == ("It is noon.", 0)
 
 
@@ -247,9 +247,9 @@ def test_a_typed_question_is_answered_by_its_own_request() -> None:
         (1_040, e.ReplyStarted("r1", "turn_b", request="turn_2")),
         (1_250, e.ReplyText("r1", "It is noon.")),
     ):
-        collector.take(event, position_ms)
+        collector.handle(event, position_ms)
         assert not collector.complete
-    collector.take(e.ReplyEnded("r1", "completed", ""), 1_300)
+    collector.handle(e.ReplyEnded("r1", "completed", ""), 1_300)
     assert collector.complete
     assert (answer_of(collector).agent_text, answer_of(collector).latency_ms) == ("It is noon.", 250)
 
@@ -352,7 +352,7 @@ def test_a_turn_ends_with_its_answer_wherever_the_filler_stands(turn: Turn) -> N
     collector.typed(0)
     for event in wire_of(turn):
         assert not collector.complete
-        collector.take(e.read(json.dumps(event)), 100)
+        collector.handle(e.read(json.dumps(event)), 100)
     assert collector.complete
     answer = answer_of(collector)
     said = ["Let me see."] * turn.announced + ["One moment, please."] * (turn.filler != "none")
@@ -368,7 +368,7 @@ def test_an_answer_that_fails_behind_a_filler_is_one_and_says_why(turn: Turn) ->
     done["response"]["status_details"] = {"error": {"message": "llm: no output within 10000 ms"}}
     for event in (*before, done):
         assert not collector.complete
-        collector.take(e.read(json.dumps(event)), 100)
+        collector.handle(e.read(json.dumps(event)), 100)
     assert collector.complete
     assert (answer_of(collector).status, answer_of(collector).why) == ("failed", "llm: no output within 10000 ms")
 
@@ -385,8 +385,8 @@ def test_a_failed_answer_of_which_only_the_filler_came_says_why() -> None:
 def test_an_answer_that_fails_after_its_call_says_why() -> None:
     collector = TurnCollector(written=True, tools=("t",), unasked=True)
     for event in (e.ReplyStarted("r", "turn"), e.FunctionCalled("r", "c", "t", "{}")):
-        collector.take(event, 0)
-    collector.take(e.ReplyEnded("r", "failed", "llm: broke"), 9)
+        collector.handle(event, 0)
+    collector.handle(e.ReplyEnded("r", "failed", "llm: broke"), 9)
     assert collector.complete
     assert (answer_of(collector).status, answer_of(collector).why) == ("failed", "llm: broke")
 
@@ -397,7 +397,7 @@ def moved_answer(*rest: e.ServerEvent, received: str = "It is", item: str = "i1"
     collector = collected(*QUESTION_EVENTS, SPOKEN[0], *((2_900, event) for event in begun))
     collector.moved(item, received, is_done=False)
     for event in rest:
-        collector.take(event, 3_900)
+        collector.handle(event, 3_900)
     return collector
 
 
@@ -440,7 +440,7 @@ def test_an_answer_that_came_whole_has_no_rest() -> None:
     """Only its end did not come before its node died: the other node calls it cancelled."""
     collector = collected(*QUESTION_EVENTS, SPOKEN[0], (2_850, e.ReplyText("r1", "It is noon.", "i1")))
     collector.moved("i1", "It is noon.", is_done=True)
-    collector.take(CUT, 3_000)
+    collector.handle(CUT, 3_000)
     assert collector.complete
     answer = answer_of(collector)
     assert (answer.agent_text, answer.status) == ("It is noon.", "completed")
@@ -452,6 +452,6 @@ def test_an_answer_that_was_requested_may_come_from_another_node() -> None:
     collector.typed(0)
     collector.moved("", "", is_done=False)
     for event in REST:
-        collector.take(event, 100)
+        collector.handle(event, 100)
     assert collector.complete
     assert answer_of(collector).agent_text == "noon."

@@ -204,7 +204,7 @@ class DelayInjector:
     async def _run_tool(self, call: Call, tool_ms: int) -> None:
         """Send the function's result after this time, and hear the answer to it."""
         await asyncio.sleep(tool_ms / 1_000)
-        await call.give(CALL_ID, "It is noon.")
+        await call.return_result(CALL_ID, "It is noon.")
         await call.respond()
         async for event in call:
             if isinstance(event, ReplyEnded):

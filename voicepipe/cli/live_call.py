@@ -34,7 +34,7 @@ async def converse(
             if reported and isinstance(event, e.SpeechStarted | e.ReplyStarted):
                 collector, reported = TurnCollector(written=text_only, unasked=True), False
             _play(event, devices)
-            collector.take(event, call.sent_ms)
+            collector.handle(event, call.sent_ms)
             answer = collector.answer() if collector.complete and not reported else None
             if answer is not None:
                 report(answer)

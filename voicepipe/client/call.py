@@ -30,17 +30,17 @@ from voicepipe.tasks import BackgroundTasks, background_tasks
 __all__ = ["FRAME_MS", "RATE_HZ", "Call", "connect"]
 
 REPORT_EVERY_MS: Final = 100
-"""How often the client reports playback to the server while audio plays."""
+"""Interval of the playback reports while audio plays."""
 
 ANSWER_TIMEOUT_MS: Final = 30_000
 """Timeout for an answer, counted from the last event of the server."""
 
 SETTLE_MS: Final = 400
-"""How long the client waits after the user has finished before it takes the answer for the last one. A server needs
-some 100 ms to detect that the user goes on speaking."""
+"""Time after the user's speech after which a complete answer counts as the last one. A server needs some 100 ms to
+detect that the user goes on speaking."""
 
 APOLOGY_MS: Final = 2_000
-"""How long the client waits for the apology behind an answer that failed. It begins at once, if there is one."""
+"""Time to wait for the apology after a failed answer. It begins at once, if there is one."""
 
 
 @asynccontextmanager
@@ -115,16 +115,16 @@ class Call:
         self._streams: dict[int, e.AudioStreamStarted] = {}  # bounded: the audio of the newest answers
         self._capture = CaptureClock()
         self._delivery = Delivery(partial(connection.send, again=False))
-        connection.on_resumed, connection.named = self._resumed, self._delivery.named
+        connection.on_resumed, connection.recent_events = self._resumed, self._delivery.recent_events
         self._is_cut_elsewhere = False
-        """Whether the next response that ends was ended by a node that has died: what came of it plays on."""
+        """Whether the next response to end was cut by the death of its node: its received audio plays on."""
 
         self._tools = ToolCalls(tools, tasks, self._return)
         self._mcp, self._approve, self._tasks = mcp, approve, tasks
         self._session_tools: Sequence[Mapping[str, Any]] = ()
         self._n_turns = 0
         self._turn: TurnCollector | None = None
-        """The turn that was begun last."""
+        """The latest turn."""
 
         self._metadata: Mapping[str, str] = {}
 
@@ -154,15 +154,16 @@ class Call:
         async with background_tasks() as owned:
             owned.start(microphone.run(self.send), name="microphone")
             while event := await self._next_within(_wait_ms(collector, microphone, timeout_ms)):
-                collector.take(event, microphone.position_ms())
-            await self._take_apology(collector, microphone.position_ms)
+                collector.handle(event, microphone.position_ms())
+            await self._await_apology(collector, microphone.position_ms)
         answer = collector.answer() if collector.complete else None
         if answer is None:
             raise NoAnswer(collector.progress())
         return answer
 
     async def text_turn(self, text: str, *, timeout_ms: int = ANSWER_TIMEOUT_MS) -> Answer:
-        """Ask in text. The answer's latency counts from the message, and to its first text in a session without audio.
+        """Send a text message, and return the answer. The latency counts from the message, and to the first text in a
+        session without audio.
 
         A turn in which the agent calls tools ends with the answer to their results, and one whose answer failed with
         the apology, if there is one. Answers of other turns, such as a greeting, are left out.
@@ -177,22 +178,22 @@ class Call:
         await self.write(text)
         await self._delivery.request(self._metadata)
         while not collector.complete and (event := await self._next_within(timeout_ms)):
-            collector.take(event, clock.monotonic_ms() + ahead_ms)
-        await self._take_apology(collector, lambda: clock.monotonic_ms() + ahead_ms)
+            collector.handle(event, clock.monotonic_ms() + ahead_ms)
+        await self._await_apology(collector, lambda: clock.monotonic_ms() + ahead_ms)
         answer = collector.answer() if collector.complete else None
         if answer is None:
             raise NoAnswer(collector.progress())
         return answer
 
-    async def _take_apology(self, collector: TurnCollector, position_ms: Callable[[], int]) -> None:
-        """Wait for the apology, if the answer failed and the session has audio: a text answer has none."""
+    async def _await_apology(self, collector: TurnCollector, position_ms: Callable[[], int]) -> None:
+        """Wait for the apology, if the answer failed and the session has audio."""
         if self._session_options.text_only:
             return
         while collector.complete and collector.apology_due and (event := await self._next_within(APOLOGY_MS)):
-            collector.take(event, position_ms())
+            collector.handle(event, position_ms())
 
     def _new_turn(self) -> TurnCollector:
-        """Return the collector of a new turn, whose requests have a name of their own."""
+        """Return the collector of a new turn, with a request name of its own."""
         self._n_turns += 1
         name, extensions = f"turn_{self._n_turns}", self._session_options.extensions
         self._metadata = {**dict(() if extensions is None else extensions.metadata), e.REQUEST: name}
@@ -225,23 +226,23 @@ class Call:
         content = [{"type": "input_text", "text": text}]
         await self._delivery.add({"type": "message", "role": "user", "content": content})
 
-    async def give(self, call_id: str, output: str) -> None:
-        """Send the result of a function call that is none of the tools; `respond` makes the agent go on."""
+    async def return_result(self, call_id: str, output: str) -> None:
+        """Send the result of a function call that is none of the tools; then request the next answer with `respond`."""
         await self._delivery.add({"type": "function_call_output", "call_id": call_id, "output": output})
 
     async def approve(self, request_id: str, approve: bool = True, *, reason: str = "") -> None:
         """Decide on a call of an MCP server that needs approval; the agent goes on by itself.
 
         Args:
-            request_id: of the `ApprovalRequested`.
+            request_id: the ID in the `ApprovalRequested`.
             approve: whether the call may run.
-            reason: why, for the LLM.
+            reason: the reason, for the LLM.
         """
         decision = {"approval_request_id": request_id, "approve": approve, **({"reason": reason} if reason else {})}
         await self._delivery.add({"type": "mcp_approval_response", **decision})
 
     async def respond(self) -> None:
-        """Request an answer; if another one is running, after that."""
+        """Request an answer, after the running one if there is one."""
         await self._delivery.request()
 
     async def cancel(self) -> None:
@@ -258,11 +259,11 @@ class Call:
         while True:
             raw = await self._connection.receive()
             event = self._sound(raw) if isinstance(raw, bytes) else e.read(raw)
-            self._connection.last_output.follow(event)
-            if await self._delivery.follow(event):
+            self._connection.last_output.handle(event)
+            if await self._delivery.handle(event):
                 continue
-            self._follow(event)
-            await self._tools.follow(event)
+            self._update_speaker(event)
+            await self._tools.handle(event)
             if isinstance(event, e.ApprovalRequested) and self._approve is not None:
                 self._tasks.start(self._decide(event, self._approve), name=f"approval {event.name}")
             return event
@@ -294,13 +295,13 @@ class Call:
         while event := await self._next_within(ANSWER_TIMEOUT_MS):
             match event:
                 case e.SessionReady():
-                    self._take(event)
+                    self._apply(event)
                     return
                 case e.ServerError(_, message):
                     raise CallFailed(f"the server refused the session's settings: {message}")
         raise CallFailed("expected session.created and session.updated from the server, got none")
 
-    def _take(self, ready: e.SessionReady) -> None:
+    def _apply(self, ready: e.SessionReady) -> None:
         self.session_id, self.model, self.extensions = ready.session_id, ready.model, ready.extensions
         self._session_tools = ready.tools
         self._connection.use_binary(self.extensions is not None and self.extensions.binary_audio)
@@ -332,7 +333,7 @@ class Call:
                     return  # the receiving side gets the same error
 
     def _resumed(self, resumed: Resumed) -> list[dict[str, Any]]:
-        """Return what to send on a resumed connection."""
+        """Return the events to send on a resumed connection."""
         self._is_cut_elsewhere = resumed.moved
         if resumed.moved and self._turn is not None:
             last = self._connection.last_output
@@ -344,12 +345,12 @@ class Call:
     def _sound(self, frame: bytes) -> e.ServerEvent:
         try:
             sound = binary.agent_sound(frame)
-            place = self._streams[sound.stream]
+            stream = self._streams[sound.stream]
         except (ProtocolError, KeyError) as why:
             raise CallFailed(f"expected a frame of the agent's audio: {why}") from why
-        return e.ReplyAudio(place.response_id, sound.audio, place.item_id)
+        return e.ReplyAudio(stream.response_id, sound.audio, stream.item_id)
 
-    def _follow(self, event: e.ServerEvent) -> None:
+    def _update_speaker(self, event: e.ServerEvent) -> None:
         """Apply an event to the loudspeaker."""
         now_ms = clock.monotonic_ms()
         match event:
@@ -370,7 +371,7 @@ class Call:
         await self._connection.send(event)
 
     async def _decide(self, requested: e.ApprovalRequested, approve: Approve) -> None:
-        """Have a call decided on; one whose decision fails is refused."""
+        """Decide on a call with `approve`; if `approve` fails, the call is refused."""
         try:
             decision = await approve(requested)
         except Exception as why:

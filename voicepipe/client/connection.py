@@ -1,4 +1,4 @@
-"""The connection to a server: a WebSocket, replaced by another when it breaks and the server allows resuming."""
+"""Connect to a server over a WebSocket, and resume on a new one if it breaks."""
 
 from __future__ import annotations
 
@@ -30,21 +30,19 @@ CONNECT_S: Final = 10.0
 MAX_FRAME_BYTES: Final = 16 << 20
 """The server's own limit for inbound frames."""
 
-RESEND_SAMPLES: Final = 30 * RATE_HZ
-"""Microphone audio kept for sending again: the 15 s that a server waits, and the time to detect that the connection
-broke.
-"""
+MAX_RESENT_SAMPLES: Final = 30 * RATE_HZ
+"""Microphone audio that can be sent again: the 15 s that a server waits, and the time to detect the lost connection."""
 
-PASSING: Final = frozenset((429, 502, 503, 504))
-"""Statuses of a server that stops or starts, and of a balancer that finds none: another attempt may succeed."""
+TRANSIENT: Final = frozenset((429, 502, 503, 504))
+"""Statuses of a server that stops or starts, and of a balancer without a server: another attempt may succeed."""
 
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 2.0
 """Pause between two attempts to resume."""
 
 
 def pause_after(last_pause_s: float, lasted_s: float) -> float:
-    """Return the pause behind an attempt to resume that has failed: twice the one before it, or the first where the
-    attempt has lasted longer. A node has then waited for the store, which may be back any moment."""
+    """Return the pause after a failed attempt to resume: twice the last pause, or `FIRST_PAUSE_S` if the attempt has
+    lasted longer. Then the node has waited for the store, which may be available any moment."""
     pause_s = min(max(FIRST_PAUSE_S, 2 * last_pause_s), MAX_PAUSE_S)
     return FIRST_PAUSE_S if lasted_s > pause_s else pause_s
 
@@ -55,13 +53,13 @@ class Connection:
     def __init__(self, address: Address, key: str | None, websocket: ClientConnection, tasks: BackgroundTasks) -> None:
         self._address, self._key, self._websocket, self._tasks = address, key, websocket, tasks
         self._resuming: asyncio.Task[None] | None = None
-        """The resumption in progress: a task of its own, since half of one loses the secret. Whoever waits for it may
-        be cancelled."""
+        """The running resumption, a task of its own: an incomplete one would lose the secret. A waiting task may be
+        cancelled."""
 
         self._refusal: Exception | None = None
         """Why the session could not be resumed."""
 
-        self._changing = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._session_id = self._secret = self._last_event_id = ""
         self._window_ms = 0
         self._binary = False
@@ -69,15 +67,15 @@ class Connection:
         # Full: the oldest is dropped; the server has received it long before.
         self._buffered: deque[Samples] = deque()
         self._n_buffered = 0
-        self._left: ClientConnection | None = None
-        """The connection that was given up last: what still comes on it was not received."""
+        self._abandoned: ClientConnection | None = None
+        """The connection that was abandoned last: frames that are still read from it are ignored."""
 
         self.last_output = LastOutput()
         self.on_resumed: Callable[[Resumed], list[dict[str, Any]]] = lambda resumed: []
-        """Returns what to send once the session has been resumed."""
+        """Returns the events to send once the session is resumed."""
 
-        self.named: Callable[[], list[dict[str, Any]]] = list
-        """Returns the events of the client's that another node may not know."""
+        self.recent_events: Callable[[], list[dict[str, Any]]] = list
+        """Returns the client's events that another node may not know."""
 
     @property
     def sent_samples(self) -> int:
@@ -95,7 +93,7 @@ class Connection:
     # --- sending and receiving ----------------------------------------------------------------
 
     async def send(self, event: dict[str, Any], *, again: bool = True) -> None:
-        """Send an event; `again`: also on the connection that replaces one which breaks under it.
+        """Send an event; `again`: if the connection breaks, send it on the next one, too.
 
         Raises:
             CallEnded: the connection is closed and cannot be resumed.
@@ -108,7 +106,7 @@ class Connection:
         Raises:
             CallEnded: the connection is closed and cannot be resumed.
         """
-        async with self._changing:
+        async with self._lock:
             await self._resumption()
             self._n_sent += len(samples)
             if self._secret:
@@ -117,7 +115,7 @@ class Connection:
             try:
                 await websocket.send(self._sound(samples))
             except websockets.ConnectionClosed as closed:
-                await self._reconnect(websocket, closed)  # sends the kept audio again, these samples too
+                await self._reconnect(websocket, closed)  # sends the buffered audio again, with these samples
 
     async def receive(self) -> str | bytes:
         """Wait for the server's next frame.
@@ -130,11 +128,11 @@ class Connection:
             try:
                 raw = await websocket.recv()
             except websockets.ConnectionClosed as closed:
-                async with self._changing:
+                async with self._lock:
                     await self._reconnect(websocket, closed)
             else:
-                if websocket is self._left:
-                    continue  # the resumption has named the frame before it: the server sends it again
+                if websocket is self._abandoned:
+                    continue  # the server sends the frame again after the resumption
                 if self._store_event_id(raw) == GoingAway.__struct_config__.tag:
                     await self._move(websocket)
                 else:
@@ -146,7 +144,7 @@ class Connection:
         await self._websocket.close()
 
     async def _send(self, message: str, *, again: bool) -> None:
-        async with self._changing:
+        async with self._lock:
             await self._resumption()
             while True:
                 websocket = self._websocket
@@ -164,19 +162,19 @@ class Connection:
         return f'{{"type":"input_audio_buffer.append","audio":"{pybase64.b64encode_as_string(pcm)}"}}'
 
     def _store_event_id(self, raw: str | bytes) -> str:
-        """Store the latest event: if the connection breaks now, the events after it are missing. Return its type."""
+        """Store the ID of the latest event, for a resumption. Return the type of the event."""
         if isinstance(raw, bytes):
             number = binary.agent_sound(raw).number
             self._last_event_id = f"{self._last_event_id.rpartition('_')[0]}_{number:x}"
             return ""
-        named = _named(raw)
-        self._last_event_id = named.event_id
-        return named.type
+        head = _head_of(raw)
+        self._last_event_id = head.event_id
+        return head.type
 
     def _buffer(self, samples: Samples) -> None:
         self._buffered.append(samples)
         self._n_buffered += len(samples)
-        while self._n_buffered - len(self._buffered[0]) >= RESEND_SAMPLES:
+        while self._n_buffered - len(self._buffered[0]) >= MAX_RESENT_SAMPLES:
             self._n_buffered -= len(self._buffered.popleft())
 
     # --- resuming -----------------------------------------------------------------------------
@@ -188,7 +186,7 @@ class Connection:
         await self._resumption()
         if self._websocket is not websocket:
             return
-        self._left = websocket
+        self._abandoned = websocket
         is_final = closed.rcvd is not None and closed.rcvd.code != websockets.CloseCode.SERVICE_RESTART
         if not self._secret or is_final:  # a close frame ends the session on purpose
             raise ended(closed) from closed
@@ -212,8 +210,8 @@ class Connection:
             self._resuming = None
 
     async def _move(self, websocket: ClientConnection) -> None:
-        """Leave a node that stops: resume as if the connection had broken."""
-        async with self._changing:
+        """Leave a node that stops: resume as after a lost connection."""
+        async with self._lock:
             if self._websocket is websocket and self._secret:
                 websocket.transport.abort()
                 await websocket.wait_closed()
@@ -226,7 +224,7 @@ class Connection:
             try:
                 return await self._resume()
             except CallRefused as refused:
-                if refused.status not in PASSING:
+                if refused.status not in TRANSIENT:
                     raise
             except (ServerUnreachable, websockets.ConnectionClosed):
                 pass
@@ -249,7 +247,7 @@ class Connection:
 
     async def _resume_on(self, websocket: ClientConnection) -> None:
         names = {"session_id": self._session_id, "secret": self._secret, "last_event_id": self._last_event_id}
-        request = {**names, **self.last_output.to_wire(), "sent": self.named()}
+        request = {**names, **self.last_output.to_wire(), "sent": self.recent_events()}
         await websocket.send(msgspec.json.encode({"type": "voicepipe.resume", **request}).decode())
         raw = await websocket.recv()
         try:
@@ -272,20 +270,20 @@ class Connection:
             await self._websocket.send(self._sound(rest[start : start + RATE_HZ]))
 
 
-class _Named(msgspec.Struct):
+class _EventHead(msgspec.Struct):
     event_id: str = ""
     type: str = ""
 
 
-_NAMED: Final = msgspec.json.Decoder(_Named)
+_HEAD_DECODER: Final = msgspec.json.Decoder(_EventHead)
 
 
-def _named(raw: str) -> _Named:
-    """Return the id and the type of an event; empty when it has none."""
+def _head_of(raw: str) -> _EventHead:
+    """Return the ID and the type of an event; empty: there is none."""
     try:
-        return _NAMED.decode(raw)
+        return _HEAD_DECODER.decode(raw)
     except msgspec.DecodeError:
-        return _Named()
+        return _EventHead()
 
 
 class _Error(msgspec.Struct):
@@ -298,7 +296,7 @@ class _ErrorEvent(msgspec.Struct):
 
 
 def _error_in(raw: str | bytes) -> str:
-    """Return what an `error` event says; that it is none if it is not."""
+    """Return the text of an `error` event, for a message."""
     try:
         error = msgspec.json.decode(raw, type=_ErrorEvent).error
     except msgspec.DecodeError:

@@ -1,8 +1,8 @@
-"""Deliver each item and each request for an answer once, also when the connection breaks right after it.
+"""Deliver each item and each request for a response exactly once, also if the connection breaks.
 
-The server sends again what the client missed, and so confirms what arrived. What it has not confirmed by then is sent
-again. Another node, which goes on after the death of the first one, gets with the resumption what the client has sent
-lately, and takes over what it does not know.
+After a resumption the server repeats the events that the client missed, and so confirms what it received. Then the
+client repeats what is not confirmed. If another node continues a session, the resumption has the client's latest
+events, and the node applies those that it does not know.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from typing import Any, Final
 from voicepipe.client import events as e
 
 ANSWERING: Final = "conversation_already_has_active_response"
-"""The error code of a server that is at another answer."""
+"""The error code of a server that is making another response."""
 
 MAX_ITEMS: Final = 64
-"""Items that are remembered. A server confirms or refuses each; one that does not, loses only those of a break."""
+"""Maximum number of unconfirmed items. Beyond it the oldest is not sent again."""
 
 MAX_RECENT: Final = 8
-"""Latest events that are named to another node. A node writes each within some ms; more of them are not sent in that
-time."""
+"""Maximum number of latest events that are sent to another node. A node stores each within some ms: a client does not
+send more in that time."""
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
-"""Sends an event once: what a break loses is sent again here."""
+"""Sends an event once. `Delivery` repeats events that a lost connection has lost."""
 
 
 @dataclass(slots=True)
 class _Request:
-    """A request whose answer has not come as a whole."""
+    """A request whose response is not complete."""
 
     event: dict[str, Any]
     is_accepted: bool = False
     waits: bool = False
-    """The server is at another answer, and gets the request again after that."""
+    """The server is making another response, and gets the request again after it."""
 
     response_id: str = ""
 
@@ -45,7 +45,7 @@ class _Request:
 
 
 class Delivery:
-    """Sends items and requests, and remembers those that the server has not confirmed."""
+    """Sends items and requests, and stores those that the server has not confirmed."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -72,17 +72,18 @@ class Delivery:
         await self._send(event)
 
     async def request(self, metadata: Mapping[str, str] | None = None) -> None:
-        """Request an answer; if another one is running, request it again after that.
+        """Request a response; if another one is running, request it again after that.
 
         Args:
-            metadata: of the response, with which its events come.
+            metadata: metadata of the response.
 
         Raises:
             CallEnded: the connection is closed and cannot be resumed.
         """
         response = {"response": {"metadata": dict(metadata)}} if metadata else {}
         event = {"type": "response.create", "event_id": self._name("request"), **response}
-        self._drop([each for each in self._requests if each.waits])  # this one's answer is theirs too
+        # The response to the new request answers the waiting ones, too.
+        self._drop([each for each in self._requests if each.waits])
         self._requests = [*self._requests[1 - MAX_RECENT :], _Request(event)]
         self._record(event)
         await self._send(event)
@@ -90,11 +91,11 @@ class Delivery:
     def _record(self, event: dict[str, Any]) -> None:
         self._recent = [*self._recent[1 - MAX_RECENT :], event]
 
-    async def follow(self, event: e.ServerEvent) -> bool:
-        """Note what the server confirms or refuses, and send again what is due.
+    async def handle(self, event: e.ServerEvent) -> bool:
+        """Record what the server confirms or refuses, and repeat what is due.
 
         Returns:
-            Whether the event concerns nothing else: an error that this class handles.
+            Whether the event needs no further handling: an error that this class handles.
 
         Raises:
             CallEnded: the connection is closed and cannot be resumed.
@@ -103,11 +104,11 @@ class Delivery:
             case e.ItemAdded(item_id):
                 self._items.pop(item_id, None)
             case e.ReplyStarted(response_id) if not self._items:
-                self._begun(response_id)
+                self._set_response(response_id)
             case e.ItemDone() | e.FunctionCalled():
-                self._over(self._latest_response)
+                self._drop_until(self._latest_response)
             case e.ReplyEnded(response_id):
-                self._over(response_id)
+                self._drop_until(response_id)
                 if (waiting := next((each for each in self._requests if each.waits), None)) is not None:
                     waiting.waits = False
                     await self._send(waiting.event)
@@ -115,49 +116,49 @@ class Delivery:
                 return await self._refused(event_id, code)
         return False
 
-    def _begun(self, response_id: str) -> None:
-        """Note the response to the first request that has none."""
-        its = next((each for each in self._requests if not each.response_id and not each.waits), None)
-        if its is not None:
-            its.is_accepted, its.response_id = True, response_id
+    def _set_response(self, response_id: str) -> None:
+        """Record the response to the first request without one."""
+        request = next((each for each in self._requests if not each.response_id and not each.waits), None)
+        if request is not None:
+            request.is_accepted, request.response_id = True, response_id
 
     @property
     def _latest_response(self) -> str:
         return next((each.response_id for each in reversed(self._requests) if each.response_id), "")
 
-    def _over(self, response_id: str) -> None:
-        """Drop the request that this response answers, and those before it."""
-        place = next(
+    def _drop_until(self, response_id: str) -> None:
+        """Drop the request of this response, and the requests before it."""
+        index = next(
             (n for n, each in enumerate(self._requests) if response_id and each.response_id == response_id), -1
         )
-        self._drop(self._requests[: place + 1])
+        self._drop(self._requests[: index + 1])
 
     def _drop(self, requests: list[_Request]) -> None:
         names = {each.name for each in requests}
         self._requests = [each for each in self._requests if each.name not in names]
         self._recent = [event for event in self._recent if event["event_id"] not in names]
 
-    def named(self) -> list[dict[str, Any]]:
+    def recent_events(self) -> list[dict[str, Any]]:
         """Return the events that another node may not know, in order; see `voicepipe.resume`."""
         return self._recent
 
     def moved(self, n_answers: int) -> None:
-        """Note that another node goes on: it has taken over what was named to it, and gives this number of answers by
-        itself, to the latest requests. Those before them are answered."""
+        """Record that another node continues the session with `recent_events`, and that it answers the latest
+        `n_answers` requests. The requests before them are answered."""
         self._items.clear()
         self._drop(self._requests[: max(0, len(self._requests) - n_answers)])
         for request in self._requests:
             request.is_accepted, request.waits, request.response_id = True, False, ""
 
     def probe(self) -> list[dict[str, Any]]:
-        """Return what to send on a resumed connection: a request whose error comes after the missed events."""
+        """Return events for a resumed connection: a request whose error is received after the missed events."""
         if not self._items and all(each.is_accepted for each in self._requests):
             return []
         self._probe = self._name("probe")
         return [{"type": "conversation.item.retrieve", "event_id": self._probe, "item_id": self._probe}]
 
     async def _refused(self, event_id: str, code: str) -> bool:
-        if event_id == self._probe:  # all that was missed has come
+        if event_id == self._probe:  # the missed events were received
             for event in (*self._items.values(), *self._unanswered()):
                 await self._send(event)
             return True

@@ -1,4 +1,4 @@
-"""The server's events as the client needs them: a few Realtime events typed, the rest by name."""
+"""Read the server's events: the Realtime events that the client needs, typed; the others by name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ APPROVAL: Final = "mcp_approval_request"
 """The type of an item that asks for approval of a call."""
 
 FILLER: Final = "filler_"
-"""How the id of an item begins that is no answer, but a phrase that fills the wait for one."""
+"""Prefix of the ID of a filler: an item that is no answer, but a phrase before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class SessionReady:
 
 @dataclass(frozen=True, slots=True)
 class ItemAdded:
-    """An item of the conversation is at the server, with an id of the client's own or of the server's."""
+    """The server has added an item to the conversation. The client or the server has chosen the ID."""
 
     item_id: str
 
@@ -170,7 +170,7 @@ class ReplyText:
 
 @dataclass(frozen=True, slots=True)
 class FunctionCalled:
-    """The agent requests a function call. If it is none of the call's tools, send its result with `Call.give`.
+    """The agent requests a function call. If it is none of the call's tools, send its result with `Call.return_result`.
     `arguments` is JSON as text."""
 
     response_id: str
@@ -216,7 +216,7 @@ class ReplyEnded:
     """A call of the answer needs approval; another answer follows the decision."""
 
     calls: tuple[Called, ...] = ()
-    """The functions that it called."""
+    """The functions that the answer called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +226,7 @@ class ServerError:
     code: str
     message: str
     event_id: str = ""
-    """The id of the client's event, where it had one."""
+    """The ID of the client's event; empty: it had none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,7 +364,7 @@ def joined_items(words: Mapping[str, Iterable[str]]) -> str:
 
 
 def _goes_on(output: Iterable[dict[str, Any]]) -> bool:
-    """Return whether the server answers again: it has calls to run, and the agent has not said goodbye."""
+    """Return whether another answer follows: the server has calls to run, and the agent does not end the call."""
     calls = {item["name"] for item in output if item["type"] == "mcp_call"}
     says = any(item["type"] == "message" and not item["id"].startswith(FILLER) for item in output)
     return bool(calls) and not (says and not calls.isdisjoint(ENDING_TOOLS))

@@ -35,24 +35,24 @@ async def until_ready(url: str, print_line: Callable[[str], None], *, timeout_ms
     Raises:
         ServerUnreachable: no server answers, or it is still not ready after `timeout_ms`.
     """
-    where, until_ms, before = f"{Address.parse(url).http}/readyz", clock.monotonic_ms() + timeout_ms, ""
+    url, until_ms, last_missing = f"{Address.parse(url).http}/readyz", clock.monotonic_ms() + timeout_ms, ""
     while True:
-        status, body = await _get(where)
+        status, body = await _get(url)
         if status != 503:
             return
         missing = "; ".join(str(each) for each in body.get("missing") or ["not ready"])
         if clock.monotonic_ms() >= until_ms:
-            raise ServerUnreachable(where, f"still waiting after {timeout_ms // 1_000} s: {missing}")
-        if missing != before:
+            raise ServerUnreachable(url, f"still waiting after {timeout_ms // 1_000} s: {missing}")
+        if missing != last_missing:
             print_line(f"the server is starting: {missing}")
-        before = missing
+        last_missing = missing
         await asyncio.sleep(_POLL_INTERVAL_S)
 
 
-async def _get(where: str) -> tuple[int, dict[str, Any]]:
+async def _get(url: str) -> tuple[int, dict[str, Any]]:
     """Return status and JSON object of an answer; an empty object when the answer holds anything else."""
-    got = await get(where)
+    response = await get(url)
     try:
-        return got.status, msgspec.json.decode(got.body, type=dict[str, Any])
+        return response.status, msgspec.json.decode(response.body, type=dict[str, Any])
     except msgspec.DecodeError:
-        return got.status, {}
+        return response.status, {}

@@ -13,7 +13,7 @@ ANSWER_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Got:
+class HttpResponse:
     """A response, whatever its status."""
 
     status: int
@@ -21,7 +21,7 @@ class Got:
     body: bytes
 
 
-async def get(url: str, *, key: str | None = None) -> Got:
+async def get(url: str, *, key: str | None = None) -> HttpResponse:
     """Send a GET request once.
 
     Raises:
@@ -31,7 +31,7 @@ async def get(url: str, *, key: str | None = None) -> Got:
     timeout = aiohttp.ClientTimeout(total=ANSWER_S)
     try:
         async with aiohttp.ClientSession(headers=headers, timeout=timeout) as http, http.get(url) as answer:
-            return Got(answer.status, answer.reason or "without a reason", await answer.read())
+            return HttpResponse(answer.status, answer.reason or "without a reason", await answer.read())
     except aiohttp.ClientConnectorError as why:
         raise ServerUnreachable(url, why.strerror or "no connection") from why
     except aiohttp.ClientError as why:

@@ -20,10 +20,10 @@ Send = Callable[[Samples], Awaitable[None]]
 
 
 GAP_MS: Final = 500
-"""Without a frame for this long, capturing has paused: it is no late frame."""
+"""Time without a frame after which capturing has paused; a shorter gap is a late frame."""
 
 DRIFT: Final = 0.0002
-"""Most that the device's clock runs behind this one, as a share: 200 ppm, twice what crystals do."""
+"""Maximum drift of the device's clock behind this clock: 200 ppm, twice that of crystals."""
 
 
 class CaptureClock:

@@ -74,7 +74,7 @@ def _arguments(function: Function) -> type[msgspec.Struct]:
 
 
 def _schema(arguments: type[msgspec.Struct]) -> dict[str, Any]:
-    """Return the schema as one object, as LLM vendors expect it; types of its own stay beside it."""
+    """Return the schema as one object, as LLM vendors expect it; other types are in `$defs`."""
     (_, *_), parts = msgspec.json.schema_components([arguments], ref_template="#/$defs/{name}")
     schema: dict[str, Any] = parts.pop("Arguments")
     schema.pop("title", None)
@@ -95,7 +95,7 @@ class _Calls:
 
 
 class ToolCalls:
-    """Runs the functions that responses call. Their results go together, once the response is over."""
+    """Runs the functions that responses call. Sends all results of a response once it is over."""
 
     def __init__(self, tools: Iterable[Tool], tasks: BackgroundTasks, deliver: Deliver) -> None:
         self._tools = {tool.name: tool for tool in tools}
@@ -108,12 +108,12 @@ class ToolCalls:
         return frozenset(self._tools)
 
     def to_wire(self, own: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """Return the definitions of a session: its own, and these in place of any with the same name."""
+        """Return the session's definitions with these added; these replace definitions with the same name."""
         others = [tool for tool in own if tool.get("name") not in self._tools]
         return [*others, *(tool.to_wire() for tool in self._tools.values())]
 
-    async def follow(self, event: e.ServerEvent) -> None:
-        """Start what a response calls; send the results once it is over."""
+    async def handle(self, event: e.ServerEvent) -> None:
+        """Start the functions that a response calls; send the results once it is over."""
         match event:
             case e.FunctionCalled(response_id, call_id, name, arguments) if name in self._tools:
                 calls = self._responses.setdefault(response_id, _Calls())

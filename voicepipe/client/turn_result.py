@@ -1,4 +1,4 @@
-"""One turn as the client sees it: assemble an answer from the server's events, and decide when it is complete."""
+"""Assemble the answer of a turn from the server's events, and decide when it is complete."""
 
 from __future__ import annotations
 
@@ -91,36 +91,37 @@ class _Reply:
     first_output_ms: int | None = None
     first_filler_ms: int | None = None
     calls: bool = False
-    """Whether it calls functions whose results get another answer. One that fails or is cut gets none."""
+    """Whether the reply calls functions, so that another answer follows their results. A failed or cut reply has
+    none."""
 
     aside: bool = False
-    """Whether it is a filler that is said while functions run, and no more: their results get another answer."""
+    """Whether the reply is only a filler while functions run: another answer follows their results."""
 
     ended: e.ReplyEnded | None = None
 
     def rest(self, turn_id: str) -> _Reply:
-        """Return the rest of this reply, which another node gives in another response: it begins with what came."""
-        came: dict[str, Any] = {"sound": self.sound, "words": self.words}
+        """Return the reply that continues this one in a response of another node, with the received part."""
+        received: dict[str, Any] = {"sound": self.sound, "words": self.words}
         return _Reply(
-            turn_id, self.t0_ms, first_output_ms=self.first_output_ms, first_filler_ms=self.first_filler_ms, **came
+            turn_id, self.t0_ms, first_output_ms=self.first_output_ms, first_filler_ms=self.first_filler_ms, **received
         )
 
     def drop(self) -> None:
-        """Drop what came: the other node gives it again."""
+        """Drop the received part: the other node sends it again."""
         self.sound, self.words, self.first_output_ms = [], {}, None
 
     @property
     def only_fills(self) -> bool:
-        """Return whether a filler is all that it says. It may call functions, or fail."""
+        """Return whether the reply has no words but a filler. It may call functions, or fail."""
         return bool(self.words) and all(map(_fills, self.words))
 
     @property
     def answers(self) -> bool:
-        """Return whether it is an answer, also one that failed: it neither calls a function nor is a filler."""
+        """Return whether the reply is an answer, also a failed one: neither a function call nor a filler."""
         return not self.calls and not self.aside
 
     def text(self, *, filler: bool) -> str:
-        """Return the text of its fillers, or of the rest."""
+        """Return the text of the fillers, or of the other items."""
         return e.joined_items({item_id: text for item_id, text in self.words.items() if _fills(item_id) is filler})
 
 
@@ -144,25 +145,25 @@ class TurnCollector:
         """
         Args:
             written: the answer is text, and its first text counts as the first output.
-            tools: functions that run here, so that their results get another answer.
-            request: the name of the client's requests for answers in this turn.
-            approves: calls that need approval are decided on here, so that another answer follows.
-            unasked: answers that nobody has asked for count too, such as a greeting.
+            tools: functions that the client runs: another answer follows their results.
+            request: the name of the client's requests in this turn.
+            approves: the client decides on calls that need approval: another answer follows.
+            unasked: answers without a request count, too, such as a greeting.
             plays_until_ms: the position at which the audio of earlier turns will have been played.
         """
         self._written, self._tools, self._request, self._unasked = written, tools, request, unasked
         self._approves = approves
-        self._speaking = self._owed = self._awaits_results = False
+        self._speaking = self._answer_due = self._awaits_results = False
         self._turns = set[str]()
         """The ids of the turns whose answers count."""
 
         self._t0_ms: int | None = None
-        self._understood: list[str] = []
-        self._lost = ""
-        self._complaint = ""
+        self._transcripts: list[str] = []
+        self._transcription_error = ""
+        self._server_error = ""
         self._replies: dict[str, _Reply] = {}
-        self._cut = ""
-        """The response that a node had begun before another one went on with the session."""
+        self._cut_response = ""
+        """The incomplete response of a node, when another node continues the session."""
 
         self._apologies: dict[str, _Reply] = {}
         self._others: dict[str, _Reply] = {}
@@ -174,60 +175,61 @@ class TurnCollector:
         """Begin with a typed message, at this position."""
         self._t0_ms = position_ms
 
-    def take(self, event: e.ServerEvent, position_ms: int) -> None:
-        """Apply an event that arrived when the client's device had captured `position_ms`."""
+    def handle(self, event: e.ServerEvent, position_ms: int) -> None:
+        """Handle an event that was received when the device had captured `position_ms`."""
         match event:
             case e.SpeechStarted():
                 self._speaking = True
-                self._flush(event, position_ms)
+                self._stop_playback(event, position_ms)
             case e.SpeechStopped(audio_end_ms):
-                self._speaking, self._owed, self._t0_ms = False, True, audio_end_ms
+                self._speaking, self._answer_due, self._t0_ms = False, True, audio_end_ms
             case e.TranscriptionCompleted(text):
-                self._understood.append(text)
-                self._owed = self._owed and bool(text.strip())  # an empty transcript gets no answer
+                self._transcripts.append(text)
+                self._answer_due = self._answer_due and bool(text.strip())  # an empty transcript gets no answer
             case e.TranscriptionFailed(why):
-                self._lost = why
+                self._transcription_error = why
             case e.ReplyStarted(response_id, turn_id, apologises=False) if self._counts(event):
-                self._owed = False
+                self._answer_due = False
                 self._turns.add(turn_id)
-                cut, self._cut = self._replies.pop(self._cut, None), ""
+                cut, self._cut_response = self._replies.pop(self._cut_response, None), ""
                 self._replies[response_id] = _Reply(turn_id, self._t0_ms) if cut is None else cut.rest(turn_id)
-            case e.ItemDeleted(item_id) if self._cut and item_id in self._replies[self._cut].words:
-                self._replies[self._cut].drop()
+            case e.ItemDeleted(item_id) if self._cut_response and item_id in self._replies[self._cut_response].words:
+                self._replies[self._cut_response].drop()
             case e.ReplyStarted(response_id, turn_id, apologises=True) if self._failed() is not None:
                 self._apologies = {response_id: _Reply(turn_id, self._t0_ms)}
             case e.ReplyStarted(response_id, turn_id):
                 self._others[response_id] = _Reply(turn_id, None)
             case e.ServerError(_, message):
-                self._complaint = message
+                self._server_error = message
             case _:
-                self._take_rest(getattr(event, "response_id", ""), event, position_ms)
+                self._handle_reply_event(getattr(event, "response_id", ""), event, position_ms)
 
     def moved(self, item_id: str, received: str, *, is_done: bool) -> None:
-        """Go on although another node goes on with the session: the rest of an open answer comes in another response.
+        """Record that another node continues the session: it sends the rest of an incomplete answer in another
+        response.
 
         Args:
-            item_id: of the last output that came.
-            received: its words that came, as the other node was told.
-            is_done: all of it came, so no rest follows.
+            item_id: the item of the latest output.
+            received: the received words of that item, as sent to the other node.
+            is_done: the item is complete, so no rest follows.
         """
-        self._owed = self._owed or self._awaits_results or bool(self._request and not self._replies)
+        self._answer_due = self._answer_due or self._awaits_results or bool(self._request and not self._replies)
         for response_id, reply in self._replies.items():
             if reply.ended is None:
                 is_whole = is_done and item_id in reply.words
                 reply.ended = e.ReplyEnded(response_id, "completed" if is_whole else "cancelled", "")
                 if not is_whole:
-                    self._owed, self._cut = True, response_id
+                    self._answer_due, self._cut_response = True, response_id
                     reply.words = {**reply.words, item_id: [received]} if item_id in reply.words else {}
 
-    def _take_rest(self, response_id: str, event: e.ServerEvent, position_ms: int) -> None:
+    def _handle_reply_event(self, response_id: str, event: e.ServerEvent, position_ms: int) -> None:
         if response_id in self._replies:
-            self._take_reply(self._replies[response_id], event, position_ms)
+            self._handle_reply(self._replies[response_id], event, position_ms)
         elif aside := self._apologies.get(response_id) or self._others.get(response_id):
-            self._take_aside(aside, event, position_ms)
+            self._handle_aside(aside, event, position_ms)
 
-    def _take_aside(self, aside: _Reply, event: e.ServerEvent, position_ms: int) -> None:
-        """Apply an event of an apology, or of another turn: the answer's audio plays behind theirs."""
+    def _handle_aside(self, aside: _Reply, event: e.ServerEvent, position_ms: int) -> None:
+        """Handle an event of an apology or of another turn, whose audio plays before the answer's."""
         match event:
             case e.ReplyAudio(_, pcm):
                 self._add_audio(aside, pcm, position_ms, fills=False)
@@ -235,14 +237,14 @@ class TurnCollector:
                 aside.words.setdefault(item_id, []).append(text)
             case e.ReplyEnded():
                 aside.ended = event
-                self._flush(event, position_ms)
+                self._stop_playback(event, position_ms)
 
     def _counts(self, started: e.ReplyStarted) -> bool:
-        """Return whether a reply belongs to this turn, and is no greeting and no late answer of another turn."""
+        """Return whether a reply belongs to this turn: it is no greeting, and no late answer of another turn."""
         own = bool(self._request) and started.request == self._request
-        return own or self._unasked or self._owed or started.turn_id in self._turns
+        return own or self._unasked or self._answer_due or started.turn_id in self._turns
 
-    def _take_reply(self, reply: _Reply, event: e.ServerEvent, position_ms: int) -> None:
+    def _handle_reply(self, reply: _Reply, event: e.ServerEvent, position_ms: int) -> None:
         match event:
             case e.ReplyAudio(_, pcm, item_id):
                 self._add_audio(reply, pcm, position_ms, fills=_fills(item_id))
@@ -252,23 +254,23 @@ class TurnCollector:
                     reply.first_output_ms = position_ms
             case e.FunctionCalled(_, _, name) if name in self._tools:
                 reply.calls = True
-            case e.ReplyEnded() if reply.ended is None:  # otherwise its node had died
+            case e.ReplyEnded() if reply.ended is None:  # else the node of the reply has died
                 reply.ended, completed = event, event.status == "completed"
                 decided = event.awaits_approval and self._approves
                 reply.calls = completed and (event.goes_on or reply.calls or decided)
                 reply.aside = completed and not reply.calls and reply.only_fills and self._awaits_results
                 self._awaits_results = reply.calls or reply.aside
-                self._flush(event, position_ms)
+                self._stop_playback(event, position_ms)
 
-    def _flush(self, event: e.SpeechStarted | e.ReplyEnded, position_ms: int) -> None:
-        """Drop the audio that has not been played, as the loudspeaker does, where the user spoke."""
+    def _stop_playback(self, event: e.SpeechStarted | e.ReplyEnded, position_ms: int) -> None:
+        """Drop unplayed audio, as the loudspeaker does, when the user speaks."""
         if isinstance(event, e.SpeechStarted) or event.status == "cancelled":
             self._plays_until_ms = min(self._plays_until_ms, position_ms)
 
     @property
     def complete(self) -> bool:
         """Return whether the last answer is complete and no other is due. A user who goes on speaking resets this."""
-        quiet = not self._speaking and not self._owed and not self._awaits_results and bool(self._replies)
+        quiet = not self._speaking and not self._answer_due and not self._awaits_results and bool(self._replies)
         return quiet and all(reply.ended for reply in self._replies.values())
 
     @property
@@ -292,7 +294,7 @@ class TurnCollector:
         audible = (ms for reply in self._of_turn(last) for ms in (reply.first_filler_ms, reply.first_output_ms))
         return Answer(
             turn_id=last.turn_id,
-            user_text=" ".join(text.strip() for text in self._understood if text.strip()),
+            user_text=" ".join(text.strip() for text in self._transcripts if text.strip()),
             agent_text=last.text(filler=False),
             samples=np.concatenate(sound) if sound else silence(0),
             said_before=" ".join(self._said_before(last)),
@@ -319,7 +321,7 @@ class TurnCollector:
                     yield text.strip()
 
     def _unasked_texts(self) -> Iterator[str]:
-        """Yield what was said in other turns; one that was overtaken before it was audible said nothing."""
+        """Yield the texts of other turns that were audible."""
         for reply in self._others.values():
             text = reply.text(filler=False).strip()
             if text and (reply.sound or self._written):
@@ -327,10 +329,10 @@ class TurnCollector:
 
     def progress(self) -> str:
         """Return the progress of the turn, for the error of a timeout."""
-        if self._complaint:
-            return self._complaint
-        if self._lost:
-            return f"the server could not transcribe the speech: {self._lost}"
+        if self._server_error:
+            return self._server_error
+        if self._transcription_error:
+            return f"the server could not transcribe the speech: {self._transcription_error}"
         if any(not reply.ended for reply in self._replies.values()):
             return "an answer began and did not end"
         if self._awaits_results:
@@ -339,7 +341,7 @@ class TurnCollector:
             return "the server detected speech and no end of turn"
         if self._t0_ms is None:
             return "the server detected no speech"
-        if self._understood and not "".join(self._understood).strip():
+        if self._transcripts and not "".join(self._transcripts).strip():
             return "the server detected speech and no words"
         return "the server received the turn and sent no answer"
 

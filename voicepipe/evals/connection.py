@@ -40,7 +40,7 @@ class UserConnection:
 
     async def return_result(self, call_id: str, output: str) -> None:
         """Send a tool's result."""
-        await self._call.give(call_id, output)
+        await self._call.return_result(call_id, output)
 
     async def request_answer(self) -> None:
         """Request an answer, after the last result of a response."""
