@@ -106,11 +106,26 @@ BANNED_IN: Final = {
         "owed": "unwritten",
         "texts": "snapshots (of sessions)",
     },
-    tuple(f"voicepipe/{package}" for package in ("server", "session", "telemetry", "turn")): {
+    tuple(
+        f"voicepipe/{package}"
+        for package in (
+            "client",
+            "evals",
+            "knowledge",
+            "phone",
+            "pii",
+            "router",
+            "server",
+            "session",
+            "telemetry",
+            "turn",
+        )
+    ): {
         "follow": "handle, update, track",
         "note": "record, count, add, log",
         "noted": "recorded, counted",
         "news": "events",
+        "gist": "basic figures",
     },
     ("voicepipe/session", "tests/session"): {"crowd": "active (clients)", "pace": "read_limit", "orders": "requests"},
 }

@@ -499,7 +499,7 @@ async def test_a_stalled_speaker_has_as_long_as_there_is_sound(pool: Any) -> Non
     events: list[object] = []
     async with pooled.model.open(HI) as answer, asyncio.TaskGroup() as group:
         assert isinstance(answer, RoutedAnswer)
-        answer.follow_playback(queued_ms)
+        answer.track_playback(queued_ms)
 
         async def listen() -> None:
             events.extend([event async for event in answer])

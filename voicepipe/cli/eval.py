@@ -179,7 +179,7 @@ async def _run_runs(
         url=url,
         key=options.credential,
         speech=own.speech,
-        note=scripted.record,
+        record_speech=scripted.record,
         persona=own.model(scenario.models.persona),
         judge=own.model(scenario.models.judge),
     )

@@ -63,11 +63,13 @@ async def open_connection(url: str, key: str | None, scenario: Scenario) -> Asyn
     Raises:
         CallFailed: no server, a refusal, or a server that breaks the protocol.
     """
-    its = scenario.session
+    session = scenario.session
     tools = tuple(
         {"type": "function", "name": tool.name, "description": tool.description, "parameters": tool.parameters}
         for tool in scenario.tools
     )
-    options = _OptionsWithTools(language=its.language, instructions=its.instructions, voice=its.voice, tools=tools)
+    options = _OptionsWithTools(
+        language=session.language, instructions=session.instructions, voice=session.voice, tools=tools
+    )
     async with connect(url, key=key, agent=scenario.agent, session_options=options) as call:
         yield UserConnection(call)

@@ -19,7 +19,7 @@ CHAR_MS: Final = 65
 
 @dataclass(slots=True)
 class Reply:
-    """An answer of the agent, as far as it came."""
+    """An answer of the agent, as far as it was received."""
 
     response_id: str
     turn_id: str
@@ -47,7 +47,7 @@ class Reply:
         return max((start_ms + len(samples) // _PER_MS for start_ms, samples in self.pieces), default=0)
 
     def played_text(self) -> str:
-        """Return about the words that were played of a reply whose audio was cut, by its length."""
+        """Return an estimate of the played words of an interrupted reply, by the length of its audio."""
         played_ms = 0 if self.audible_ms is None else self.played_until_ms() - self.audible_ms
         if played_ms >= len(self.text) * CHAR_MS:
             return self.text
@@ -64,7 +64,8 @@ class Reply:
             self.audible_ms = None
 
     def word_ms(self, word: str) -> int | None:
-        """Return about where a word is played, from the share of the text before it; None: it has not been sent."""
+        """Return an estimate of the position of a word, by the share of the text before it; None: it was not
+        received."""
         at = self.text.casefold().find(word.casefold())
         if at < 0 or self.audible_ms is None:
             return None
@@ -73,7 +74,7 @@ class Reply:
 
 
 class Conversation:
-    """Takes the server's events in order. The loudspeaker is simulated: it plays audio on arrival, and stops when the
+    """Handles the server's events in order. The loudspeaker is simulated: it plays audio on arrival, and stops when the
     server reports that the user speaks.
     """
 
@@ -86,7 +87,7 @@ class Conversation:
         self.speaking = False
         """Whether the server detects the user's voice."""
 
-        self.owed = False
+        self.answer_due = False
         """Whether an answer is due."""
 
         self.turn_goes_on = False
@@ -101,30 +102,30 @@ class Conversation:
         """Return whether an answer is incomplete."""
         return any(reply.ended is None for reply in self.replies)
 
-    def take(self, event: e.ServerEvent, position_ms: int) -> None:
-        """Apply an event that arrived when the user's device had captured `position_ms`."""
+    def handle(self, event: e.ServerEvent, position_ms: int) -> None:
+        """Handle an event that was received when the user's device had captured `position_ms`."""
         match event:
             case e.SpeechStarted():
                 self.speaking = True
-                self._flush(position_ms)
+                self._stop_playback(position_ms)
             case e.SpeechStopped():
-                self.speaking, self.owed = False, True
+                self.speaking, self.answer_due = False, True
             case e.TranscriptionCompleted(text):
                 self.transcripts.append(text.strip())
-                self.owed = self.owed and bool(text.strip())  # an empty transcript gets no answer
+                self.answer_due = self.answer_due and bool(text.strip())  # an empty transcript gets no answer
             case e.TranscriptionFailed(why):
                 self.errors.append(f"the transcription failed: {why}")
             case e.ReplyStarted(response_id, turn_id, apologises):
-                self.turn_goes_on = self.turn_goes_on and not self.owed  # else the newer turn is answered
-                self.owed = False
+                self.turn_goes_on = self.turn_goes_on and not self.answer_due  # else the newer turn is answered
+                self.answer_due = False
                 reply = self._streams[response_id] = Reply(response_id, turn_id, apologises)
                 self.replies.append(reply)
             case e.ServerError(_, message):
                 self.errors.append(message)
             case _:
-                self._take_reply(event, position_ms)
+                self._handle_reply(event, position_ms)
 
-    def _take_reply(self, event: e.ServerEvent, position_ms: int) -> None:
+    def _handle_reply(self, event: e.ServerEvent, position_ms: int) -> None:
         reply = self._streams.get(getattr(event, "response_id", ""))
         if reply is None:
             return
@@ -137,12 +138,12 @@ class Conversation:
                 reply.calls.append(event)
             case e.ReplyEnded():
                 reply.ended = event
-                self._follow_turn(reply, event)
+                self._update_turn(reply, event)
                 if event.status == "cancelled":
-                    self._flush(position_ms)
+                    self._stop_playback(position_ms)
 
-    def _follow_turn(self, reply: Reply, ended: e.ReplyEnded) -> None:
-        """Note whether the turn goes on after this reply. A filler alone changes nothing, nor does another turn."""
+    def _update_turn(self, reply: Reply, ended: e.ReplyEnded) -> None:
+        """Record whether the turn goes on after this reply. A filler alone changes nothing, nor does another turn."""
         fills = bool(reply.words) and all(item_id.startswith(e.FILLER) for item_id in reply.words)
         only_filler = fills and ended.status == "completed"  # else it is an answer of which no more came
         if ended.goes_on or (reply.calls and ended.status == "completed"):
@@ -158,7 +159,7 @@ class Conversation:
             reply.audible_ms = starts_ms + first // _PER_MS
         reply.pieces.append((starts_ms, samples))
 
-    def _flush(self, position_ms: int) -> None:
+    def _stop_playback(self, position_ms: int) -> None:
         self.plays_until_ms = min(self.plays_until_ms, position_ms)
         for reply in self.replies:
             if reply.played_until_ms() > position_ms:

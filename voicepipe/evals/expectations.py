@@ -1,4 +1,4 @@
-"""Compare what an agent did with what was expected."""
+"""Compare what an agent did with the expectations."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Seen:
 
 
 def unmet(expect: Expect, seen: Seen) -> Iterator[str]:
-    """Yield each expectation that is not met, with what came; `judge` is left to the judge."""
+    """Yield the text of each expectation that is not met, except `judge`."""
     text, transcript = _plain(seen.text), _plain(seen.transcript)
     for part in texts(expect.contains):
         if _plain(part) not in text:

@@ -1,4 +1,4 @@
-"""The user's microphone: silence without end, into which utterances are put, in real time."""
+"""The user's microphone: it captures utterances and silence in real time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class UserMicrophone:
 
     def __init__(self) -> None:
         self._began_ms = clock.monotonic_ms()
-        self._waiting: deque[Samples] = deque()  # bounded by the utterance of one step
+        self._queue: deque[Samples] = deque()  # bounded by the utterance of one step
         self.captured: list[Samples] = []
         """All frames so far, int16, (480,), 24 kHz."""
 
@@ -37,10 +37,11 @@ class UserMicrophone:
         return self._began_ms + position_ms
 
     def say(self, samples: Samples) -> int:
-        """Capture an utterance, int16, (n_samples,), 24 kHz, after those that wait; return where it starts."""
-        first = len(self.captured) + len(self._waiting)
+        """Capture an utterance, int16, (n_samples,), 24 kHz, behind those in the queue; return the position of its
+        start."""
+        first = len(self.captured) + len(self._queue)
         padded = np.concatenate((samples, silence(-len(samples) % FRAME_SAMPLES)))
-        self._waiting.extend(padded.reshape(-1, FRAME_SAMPLES))
+        self._queue.extend(padded.reshape(-1, FRAME_SAMPLES))
         return first * FRAME_MS
 
     async def run(self, send: Send, tick: Callable[[], Awaitable[None]]) -> None:
@@ -51,7 +52,7 @@ class UserMicrophone:
         while True:
             due_ms = (len(self.captured) + 1) * FRAME_MS
             await asyncio.sleep(max(0, due_ms - self.position_ms()) / 1_000)
-            frame = self._waiting.popleft() if self._waiting else silence(FRAME_SAMPLES)
+            frame = self._queue.popleft() if self._queue else silence(FRAME_SAMPLES)
             self.captured.append(frame)
             try:
                 await send(frame)

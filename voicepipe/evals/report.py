@@ -63,7 +63,7 @@ def failures_of(result: ScenarioResult) -> Iterator[str]:
             yield from (f"{place}step {n} ({step.title}): {failure}" for failure in step.failures)
         yield from (f"{place}conversation: {failure}" for failure in run.failures)
         if not run.passed:
-            yield from (f"{place}the server reported: {note}" for note in run.notes)
+            yield from (f"{place}the server reported: {message}" for message in run.notes)
 
 
 def table(results: Sequence[ScenarioResult]) -> Table:
@@ -133,7 +133,7 @@ def _html(results: Sequence[ScenarioResult]) -> Iterator[str]:
             )
             yield "</table>"
             yield from (f"<p class=failed>{escape(failure)}</p>" for failure in run.failures)
-            yield from (f"<p>The server reported: {escape(note)}</p>" for note in run.notes)
+            yield from (f"<p>The server reported: {escape(message)}</p>" for message in run.notes)
     yield "</html>"
 
 

@@ -17,7 +17,7 @@ from voicepipe.evals.expectations import Seen, SeenCall, loops, unmet
 from voicepipe.evals.persona import NamedModel, Persona, judged
 from voicepipe.evals.scenario import Expect, Part, Scenario, texts
 from voicepipe.evals.speech import UserSpeech, Utterance
-from voicepipe.evals.user import Note, Say, ScriptedUser, StepRun, read_arguments
+from voicepipe.evals.user import RecordSpeech, Say, ScriptedUser, StepRun, read_arguments
 from voicepipe.tasks import background_tasks
 from voicepipe.turn.record.values import TurnRecord
 
@@ -30,12 +30,12 @@ _OUTCOMES = {"completed": "completed", "cancelled": "interrupted", "failed": "fa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The server, and what the eval has of its own."""
+    """The server, and the parts of the eval."""
 
     url: str
     key: str | None
     speech: UserSpeech
-    note: Note
+    record_speech: RecordSpeech
     persona: NamedModel | None = None
     judge: NamedModel | None = None
 
@@ -90,7 +90,12 @@ async def run_scenario(scenario: Scenario, target: Target, say: Say) -> RunResul
     try:
         async with open_connection(target.url, target.key, scenario) as connection, background_tasks() as tasks:
             user = ScriptedUser(
-                scenario, connection, utterances=utterances, note=target.note, persona=persona, tasks=tasks
+                scenario,
+                connection,
+                utterances=utterances,
+                record_speech=target.record_speech,
+                persona=persona,
+                tasks=tasks,
             )
             tasks.start(user.microphone.run(connection.send, user.tick), name="microphone")
             tasks.start(user.listen(), name="events")

@@ -60,13 +60,13 @@ class ScriptedModels:
         """(monotonic ms at which it starts, levels) of each utterance."""
 
     def begin(self, script: Scripted) -> None:
-        """Take the answers of a scenario whose next run begins."""
+        """Use the answers of a scenario, whose next run begins."""
         self.script = script
         self._said.clear()
         self._voice.clear()
 
     def record(self, utterance: Utterance, start_ms: int) -> None:
-        """Note what the user says from `start_ms` on, by this machine's monotonic clock."""
+        """Record an utterance of the user that starts at `start_ms` of this machine's monotonic clock."""
         self._said += [Words(each.text, start_ms + each.start_ms, start_ms + each.end_ms) for each in utterance.words]
         self._voice.append((start_ms, levels_of(utterance.samples, RATE_HZ)))
 

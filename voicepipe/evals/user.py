@@ -1,4 +1,4 @@
-"""The scripted user: carries out a scenario's steps on an open connection, and answers tool calls."""
+"""The scripted user: runs a scenario's steps on an open connection, and answers tool calls."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from voicepipe.evals.speech import Utterance
 from voicepipe.tasks import BackgroundTasks
 
 SETTLE_MS: Final = 400
-"""How long the user waits after the last word before an answer counts as the last one. A server needs some 100 ms to
+"""Time after the user's last word after which a complete answer counts as the last one. A server needs some 100 ms to
 detect that the user goes on speaking."""
 
 MAX_ROUNDS: Final = 50
 """Replies to one step whose calls the user answers. An agent that calls again at each result never ends its turn, and
 the server begins a new turn when the rounds of one are over."""
 
-Note = Callable[[Utterance, int], None]
-"""Notes what the user says from a time of the monotonic clock on, for a scripted transcriber."""
+RecordSpeech = Callable[[Utterance, int], None]
+"""Records an utterance and its start on the monotonic clock, for a scripted STT."""
 
 Say = Callable[[str], None]
 """Gets progress lines."""
@@ -36,7 +36,7 @@ Say = Callable[[str], None]
 
 @dataclass(slots=True)
 class StepRun:
-    """One step as it was carried out."""
+    """The run of one step."""
 
     step: Step
     first_reply: int
@@ -49,10 +49,10 @@ class StepRun:
     """
 
     problem: str = ""
-    """Why the step could not be carried out."""
+    """Why the step failed; empty: it did not."""
 
     said: list[str] = field(default_factory=list)
-    """What a persona said."""
+    """The texts that a persona said."""
 
 
 class ScriptedUser:
@@ -64,13 +64,13 @@ class ScriptedUser:
         connection: UserConnection,
         *,
         utterances: Mapping[int, Utterance],
-        note: Note,
+        record_speech: RecordSpeech,
         persona: Persona | None,
         tasks: BackgroundTasks,
     ) -> None:
-        """`utterances`: step -> what it says."""
+        """`utterances`: number of a step -> its utterance."""
         self._scenario, self._connection = scenario, connection
-        self._utterances, self._note, self._persona, self._tasks = utterances, note, persona, tasks
+        self._utterances, self._record_speech, self._persona, self._tasks = utterances, record_speech, persona, tasks
         self._changed = asyncio.Condition()
         self._closed = ""
         self._n_tools = 0
@@ -83,12 +83,12 @@ class ScriptedUser:
         """Position at which the last step was over. The connection may stay open longer, for the records."""
 
     async def tick(self) -> None:
-        """Check what is waited for: time has passed."""
+        """Have all waiting conditions checked again."""
         async with self._changed:
             self._changed.notify_all()
 
     async def listen(self) -> None:
-        """Take the server's events until the connection is closed."""
+        """Handle the server's events until the connection is closed."""
         while True:
             try:
                 event = await self._connection.next_event()
@@ -96,21 +96,21 @@ class ScriptedUser:
                 self._closed = str(why)
                 await self.tick()
                 return
-            self.conversation.take(event, self.microphone.position_ms())
+            self.conversation.handle(event, self.microphone.position_ms())
             if isinstance(event, e.ReplyEnded):
                 self._answer_calls(event)
             await self.tick()
 
     async def act(self, say: Say) -> None:
-        """Carry out the steps, up to the first that fails; `say` gets a line for each."""
+        """Run the steps up to the first that fails; `say` gets a line for each."""
         try:
-            await self._carry_out(say)
+            await self._run_steps(say)
         finally:
             self.acted_until_ms = self.microphone.position_ms()
 
     # --- one step -----------------------------------------------------------------------------
 
-    async def _carry_out(self, say: Say) -> None:
+    async def _run_steps(self, say: Say) -> None:
         steps = self._scenario.steps
         for n, step in enumerate(steps):
             say(f"step {n + 1} of {len(steps)}: {step.title}")
@@ -123,17 +123,17 @@ class ScriptedUser:
                 return
 
     async def _act(self, step: Step, run: StepRun, utterance: Utterance | None, *, waits: bool) -> str:
-        """Carry out a step and return why it failed; empty when it did not."""
+        """Run a step; return why it failed, or an empty text."""
         if step.persona is not None:
             return await self._play_persona(step, run)
         if step.wait_ms is not None:
-            await self._pass(step.wait_ms)
+            await self._wait_ms(step.wait_ms)
             return self._closed
         if step.hang_up:
             return ""
         if step.type is not None:
             run.turns.append((self.microphone.position_ms(), run.first_reply))
-            self.conversation.owed = True
+            self.conversation.answer_due = True
             await self._connection.type_text(step.type)
         elif utterance is not None:
             run.turns.append((self._speak(utterance), run.first_reply))
@@ -142,7 +142,7 @@ class ScriptedUser:
     def _speak(self, utterance: Utterance) -> int:
         """Say an utterance, and return the position of its last voiced sample."""
         start_ms = self.microphone.say(utterance.samples)
-        self._note(utterance, self.microphone.monotonic_ms_at(start_ms))
+        self._record_speech(utterance, self.microphone.monotonic_ms_at(start_ms))
         return start_ms + utterance.voiced_until_ms
 
     async def _play_persona(self, step: Step, run: StepRun) -> str:
@@ -174,32 +174,38 @@ class ScriptedUser:
         """Wait until the last answer to the step is complete and has been played; return why it is not."""
         spoken_ms, n_before = run.turns[-1] if run.turns else (self.microphone.position_ms(), run.first_reply)
         left_ms = max(0, spoken_ms - self.microphone.position_ms())
-        if not await self._until(lambda: self._complete(n_before, spoken_ms), left_ms + timeout_ms):
+        if not await self._wait_until(lambda: self._complete(n_before, spoken_ms), left_ms + timeout_ms):
             return self._closed or f"expected an answer within {timeout_ms} ms, got {self._progress(run)}"
         while (left_ms := self.conversation.plays_until_ms - self.microphone.position_ms()) > 0:
-            await self._pass(left_ms)
-        # The user's voice may have been noticed late: then another answer is due.
+            await self._wait_ms(left_ms)
+        # The server may detect the user's speech late: then another answer is due.
         if not self._complete(n_before, spoken_ms):
             return await self._settle(run, timeout_ms)
         return ""
 
     def _complete(self, n_before: int, spoken_ms: int) -> bool:
-        its = self.conversation
-        over = self.microphone.position_ms() >= spoken_ms + SETTLE_MS
-        busy = its.speaking or its.owed or its.replying or its.turn_goes_on or self._n_tools
-        return over and not busy and len(its.replies) > n_before
+        conversation = self.conversation
+        is_silent = self.microphone.position_ms() >= spoken_ms + SETTLE_MS
+        busy = (
+            conversation.speaking
+            or conversation.answer_due
+            or conversation.replying
+            or conversation.turn_goes_on
+            or self._n_tools
+        )
+        return is_silent and not busy and len(conversation.replies) > n_before
 
     def _progress(self, run: StepRun) -> str:
-        its = self.conversation
-        if its.errors:
-            return f"an error: {its.errors[-1]}"
-        if its.replying:
+        conversation = self.conversation
+        if conversation.errors:
+            return f"an error: {conversation.errors[-1]}"
+        if conversation.replying:
             return "an answer that did not end"
-        if its.speaking:
+        if conversation.speaking:
             return "a voice without an end"
-        if its.turn_goes_on:
+        if conversation.turn_goes_on:
             return "a tool call, and no answer to its result"
-        if run.first_transcript < len(its.transcripts) and not its.transcripts[-1]:
+        if run.first_transcript < len(conversation.transcripts) and not conversation.transcripts[-1]:
             return "no words from the transcriber"
         name = self._scenario.agent_name
         if run.step.listen:
@@ -209,11 +215,11 @@ class ScriptedUser:
     async def _wait_for_trigger(self, step: Step) -> str:
         """Wait until the agent's audio has reached the step's place; return why it has not."""
         trigger = _trigger(step)
-        if trigger is None or await self._until(lambda: self._at(trigger), step.timeout_ms):
+        if trigger is None or await self._wait_until(lambda: self._is_reached(trigger), step.timeout_ms):
             return ""
-        return f"expected to act {_place(trigger)}, got {self._closed or 'an answer that did not get there'}"
+        return f"expected to act {_trigger_text(trigger)}, got {self._closed or 'an answer that did not get there'}"
 
-    def _at(self, trigger: Trigger) -> bool:
+    def _is_reached(self, trigger: Trigger) -> bool:
         now_ms = self.microphone.position_ms()
         reply = next((each for each in reversed(self.conversation.replies) if each.audible_ms is not None), None)
         if reply is None or not self._plays(reply, now_ms):
@@ -226,12 +232,12 @@ class ScriptedUser:
     def _plays(self, reply: Reply, now_ms: int) -> bool:
         return reply.ended is None or now_ms < reply.played_until_ms()
 
-    async def _pass(self, duration_ms: int) -> None:
+    async def _wait_ms(self, duration_ms: int) -> None:
         until_ms = self.microphone.position_ms() + duration_ms
-        await self._until(lambda: self.microphone.position_ms() >= until_ms, 2 * duration_ms + 1_000)
+        await self._wait_until(lambda: self.microphone.position_ms() >= until_ms, 2 * duration_ms + 1_000)
 
-    async def _until(self, ready: Callable[[], bool], timeout_ms: int) -> bool:
-        """Wait for a state; False when it does not come in time, or the connection is closed."""
+    async def _wait_until(self, ready: Callable[[], bool], timeout_ms: int) -> bool:
+        """Wait for a condition; return False on a timeout, or if the connection is closed."""
         try:
             async with asyncio.timeout(timeout_ms / 1_000), self._changed:
                 await self._changed.wait_for(lambda: bool(self._closed) or ready())
@@ -274,7 +280,7 @@ def _trigger(step: Step) -> Trigger | None:
     return step.interrupt or (step.hang_up if isinstance(step.hang_up, Trigger) else None)
 
 
-def _place(trigger: Trigger) -> str:
+def _trigger_text(trigger: Trigger) -> str:
     if trigger.after_ms is not None:
         return f"{trigger.after_ms} ms into the agent's audio"
     return f"at the agent's word {trigger.word!r}"

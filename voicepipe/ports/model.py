@@ -222,7 +222,7 @@ class FollowsPlayback(Protocol):
     """The events of an answer whose provider looks at its audio: a router continues a stalled answer with another model
     only when the audio runs out."""
 
-    def follow_playback(self, queued_ms: Callable[[], int]) -> None:
+    def track_playback(self, queued_ms: Callable[[], int]) -> None:
         """Use `queued_ms`, which returns how much audio of this answer is still to be played, in ms. An answer for
         which this is not called has no audio."""
         ...

@@ -187,7 +187,7 @@ class Reply:
         reason: e.FinishReason | None = None
         async with _stage_errors("llm", self._model.name), self._model.open(self._request) as answer:
             if isinstance(answer, FollowsPlayback):
-                answer.follow_playback(self._unplayed_ms)
+                answer.track_playback(self._unplayed_ms)
             async for event in answer:
                 match event:
                     case TextDelta(text):

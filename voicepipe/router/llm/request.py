@@ -72,7 +72,7 @@ class RoutedAnswer:
         self._judge_task: asyncio.Task[None] | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
 
-    def follow_playback(self, queued_ms: Callable[[], int]) -> None:
+    def track_playback(self, queued_ms: Callable[[], int]) -> None:
         """Continue a stalled answer only when its audio runs out: meets `FollowsPlayback`."""
         self._stall_policy.queued_ms = queued_ms
 
