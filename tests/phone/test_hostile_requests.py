@@ -1,4 +1,4 @@
-"""Requests that nobody has signed, a store that is away, and a carrier's API that answers in parts."""
+"""Requests without a signature, a store that is unavailable, and a carrier's API that answers in parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Audio that is held back: a carrier's queue has an end, and only a key of the user cuts the tones of keys."""
+"""The output queue of a call: a carrier's queue is limited, and only a key of the user drops the tones of keys."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ async def test_a_carrier_whose_playback_sticks_is_sent_no_more_than_its_queue_ho
     assert sum(len(each) for each in websocket.audio) // 8 == n_pieces * PIECE_MS
 
 
-async def test_an_interruption_drops_what_is_held_back() -> None:
+async def test_an_interruption_drops_queued_output() -> None:
     phone, websocket = await speaking(AsteriskSerializer())
     await say(phone, 100)
     n_sent = len(websocket.audio)
@@ -193,7 +193,7 @@ async def test_a_voice_does_not_cut_the_tones_of_keys_nor_what_is_before_them() 
     assert websocket.played == ["media", "mark"] * 3
 
 
-async def test_what_is_behind_tones_follows_them() -> None:
+async def test_output_behind_tones_is_sent_after_them() -> None:
     phone, websocket = await speaking(AsteriskSerializer())
     await phone.send_dtmf(DtmfTones(tones("4")))
     await phone.send_dtmf(DtmfTones(tones("7")))
@@ -216,7 +216,7 @@ async def test_a_key_of_the_user_cuts_tones_too() -> None:
     assert websocket.played[-2:] == ["media", "mark"]
 
 
-async def test_what_is_behind_tones_follows_a_mark_that_is_lost() -> None:
+async def test_output_behind_tones_is_sent_after_a_lost_mark() -> None:
     phone, websocket = await speaking(TwilioSerializer())
     await say(phone, 1)
     await phone.send_dtmf(DtmfTones(tones("47")))
