@@ -305,12 +305,23 @@ def test_without_a_key_nothing_is_said_of_one() -> None:
         (400, b'{"code": "Arrearage", "message": "Access denied."}'),
         (429, b'{"error": {"message": "No.", "type": "insufficient_quota", "code": "credit_balance_exhausted"}}'),
         (403, b'{"error": {"message": "Your account has an insufficient balance.", "type": "permission_denied"}}'),
+        (400, b'{"error": {"message": "You have reached your specified API usage limits."}}'),
+        (429, b'{"code": "x", "error": "Your team has either used all available credits or reached a limit."}'),
+        (
+            412,
+            b'{"error": {"message": "Possibly due to reaching the monthly spending limit.", "code": "PRECONDITION"}}',
+        ),
+        (429, '{"error": {"code": "1113", "message": "\u4f59\u989d\u4e0d\u8db3"}}'.encode()),
+        (403, b'{"code": 30011, "message": "Your paid balance is insufficient.", "data": null}'),
     ],
 )
 def test_used_up_credit_is_the_same_error_with_every_status(address: ProviderAddress, status: int, body: bytes) -> None:
     error = failures.refused(address, status, body)
     assert (error.status, error.retryable) == (402, False)
     assert error.why.startswith("HTTP 402: no credit is left")
+    within = failures.in_band(address, body)
+    assert isinstance(within, StageRefused)
+    assert within.status == 402
 
 
 def test_a_code_of_used_up_credit_that_means_a_rate_stays_a_rate_limit() -> None:

@@ -300,6 +300,21 @@ async def test_reasons(vendor: FakeVendor, model: Model, reason: str, meant: Any
     assert (await read(vendor, model, delta(content="Hi"), delta(reason)))[-1] == Finished(meant)
 
 
+@pytest.mark.parametrize("whole", [False, True])
+async def test_a_refusal_is_a_filtered_answer(vendor: FakeVendor, model: Model, whole: bool) -> None:
+    """The words of a refusal have a field of their own, and the finish reason is `stop`."""
+    if not whole:
+        made = await read(
+            vendor, model, delta(content=None, refusal="I'm sorry,"), delta(refusal=" no."), delta("stop")
+        )
+        assert made == [Finished("content_filter")]
+        return
+    message = {"role": "assistant", "content": None, "refusal": "I'm sorry, no."}
+    body = json.dumps({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}).encode()
+    vendor.llm.cue(LlmCue(raw=(body,), content_type="application/json"))
+    assert await answer(model, HI) == [Finished("content_filter")]
+
+
 @pytest.mark.parametrize("reason", ["error", "abort"])
 async def test_reason_that_is_a_failure(vendor: FakeVendor, model: Model, reason: str) -> None:
     """An answer that ends with an error is not complete."""

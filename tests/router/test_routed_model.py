@@ -30,7 +30,7 @@ from voicepipe.ports.provider_events import ModelConnected, ModelJoined
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.health import healths
 from voicepipe.router.llm.call import LlmCall
-from voicepipe.router.llm.first_token import has_token
+from voicepipe.router.llm.first_token import MAX_UNSPOKEN_CHARS, FirstToken
 from voicepipe.router.llm.model import RoutedModel, latest_words
 from voicepipe.router.llm.probe import Probes
 from voicepipe.router.llm.request import RoutedAnswer
@@ -119,13 +119,33 @@ async def test_an_answer_of_calls_only_wins_too(pool: Any) -> None:
     [
         (TextDelta(""), False),
         (TextDelta(" \n"), False),
+        (TextDelta("\u200b\ufeff"), False),
         (TextDelta(" a"), True),
         (CallDelta(0, "c", "look_up", ""), True),
         (Finished("stop"), False),
     ],
 )
 def test_what_counts_as_a_first_token(event: ModelEvent, counts: bool) -> None:
-    assert has_token(event) is counts
+    assert FirstToken(is_spoken=True).look(event) is FirstToken(is_spoken=False).look(event) is counts
+
+
+@pytest.mark.parametrize(
+    ("pieces", "at"),
+    [
+        (("**", "Yes", "**"), 1),
+        (("```", "py\n", "print(1)", "\n```", "\nDone."), 4),
+        (("<b", "r", ">", "Yes"), 3),
+        (("\N{GRINNING FACE}", " Hi"), 1),
+        (("\u2026", " ", "well"), 2),
+        (("I", "'m"), 0),
+        (("```", "x" * MAX_UNSPOKEN_CHARS), 1),
+    ],
+)
+def test_the_first_token_of_a_spoken_answer_can_be_spoken(pieces: tuple[str, ...], at: int) -> None:
+    """Written, the first visible character is one."""
+    first, written = FirstToken(is_spoken=True), FirstToken(is_spoken=False)
+    assert [first.look(TextDelta(piece)) for piece in pieces].index(True) == at
+    assert written.look(TextDelta(pieces[0]))
 
 
 EMPTY = pytest.mark.parametrize(
@@ -133,11 +153,17 @@ EMPTY = pytest.mark.parametrize(
     [
         LlmCue(tokens=()),
         LlmCue(tokens=(" ", "\n\n")),
+        LlmCue(tokens=("**", " ", "**")),
+        LlmCue(tokens=("```", "py\nx = 1\n", "```")),
+        LlmCue(tokens=("\N{GRINNING FACE}",)),
         LlmCue(tokens=(), finish="length"),
         LlmCue(tokens=(), finish="content_filter"),
+        LlmCue(tokens=("**",), finish="content_filter"),
     ],
-    ids=["nothing", "blank text", "only reasoning", "filtered"],
+    ids=["nothing", "blank text", "markup", "code", "emoji", "only reasoning", "filtered", "filtered after markup"],
 )
+
+SPOKEN = replace(HI, is_spoken=True)
 
 
 @EMPTY
@@ -148,7 +174,7 @@ async def test_an_empty_answer_does_not_win(pool: Any, policy: str, cue: LlmCue)
     pooled.vendors[0].llm.usual = cue
     pooled.vendors[1].llm.usual = LlmCue(tokens=("Here", " I am."), hold=hold)
     async with asyncio.TaskGroup() as group:
-        answering = group.create_task(pooled.request(HI))
+        answering = group.create_task(pooled.request(SPOKEN))
         await soon(hold.reached)
 
         async def over() -> bool | None:
@@ -168,7 +194,7 @@ async def test_an_empty_answer_of_the_only_model_is_a_failure(pool: Any, cue: Ll
     single = replace(pooled, model=RoutedModel(pooled.model._first, "", pooled.model._routes, metadata={}))
     for each in (pooled, single):
         each.vendors[0].llm.usual = cue
-        came = await each.request(replace(HI, models=()))
+        came = await each.request(SPOKEN)
         assert isinstance(came.failure, StageBroken | StageRefused)
         assert "filter" in came.failure.why or "the answer is empty" in came.failure.why
         assert not came.is_whole

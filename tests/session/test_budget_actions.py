@@ -41,6 +41,21 @@ def said_in(done: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("phrases", [{"filler": "", "apology": APOLOGY}])
+@pytest.mark.parametrize("answer", [("**", "**"), ("\N{GRINNING FACE}",), ("```", "x" * 5_000, "```")])
+async def test_an_answer_of_which_nothing_can_be_spoken_is_apologised_for(
+    server: Any, question: Samples, answer: tuple[str, ...]
+) -> None:
+    """Else the user waits in silence for an answer that the record has as completed."""
+    server.vendor.llm.cue(LlmCue(tokens=answer))
+    async with calling(server.base_url, session=VAD) as user:
+        await user.say(question)
+        failed = await user.until("response.done")
+        assert said_in(await user.until("response.done")) == [("item", APOLOGY)]
+    record = await closed(server, turn_of(failed))
+    assert (failed["response"]["status"], record["outcome"], record["failed_stage"]) == ("failed", "failed", "llm")
+
+
+@pytest.mark.parametrize("phrases", [{"filler": "", "apology": APOLOGY}])
 async def test_a_failed_turn_is_apologised_for_and_the_call_goes_on(server: Any, question: Samples) -> None:
     """`response.done` says failed; then a response says the words; the next question is answered as if nothing was."""
     server.vendor.llm.cue(LlmCue(fault=Status(500)))

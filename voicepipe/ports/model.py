@@ -98,6 +98,9 @@ class ModelRequest:
     """How long after `open` the first speakable output is wanted. Only a router reads it; the router's own setting is
     used where that is sooner."""
 
+    is_spoken: bool = False
+    """Whether the answer is for a TTS: text without anything to say is then no answer. Only a router reads it."""
+
 
 def text_chars(request: ModelRequest) -> int:
     """Return the length of a request's text. Its images are left out: their cost cannot be estimated from text."""

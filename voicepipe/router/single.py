@@ -12,7 +12,7 @@ from voicepipe.ports.model import CallDelta, Finished, Model, ModelEvent, ModelR
 from voicepipe.ports.synthesizer import Speech, SpeechEvent, Spoken, Synthesizer, Voice
 from voicepipe.ports.transcriber import Final, Transcriber, TranscriptEvent, TranscriptionOptions, TranscriptStream
 from voicepipe.router.health import blame
-from voicepipe.router.llm.first_token import empty_answer, has_token
+from voicepipe.router.llm.first_token import FirstToken, empty_answer
 from voicepipe.router.llm.usage import summed
 from voicepipe.router.pool import SharedStats
 
@@ -134,7 +134,9 @@ async def single_answer(
     """Ask one model, as its own `open` does. An answer without text and tool calls is a failure."""
     observed = _ObservedProvider(model.name, stats)
     async with AsyncExitStack() as stack:
-        answer = _SingleAnswer(model.name, await observed.enter(stack, model.open(request)), observed)
+        answer = _SingleAnswer(
+            model.name, await observed.enter(stack, model.open(request)), observed, is_spoken=request.is_spoken
+        )
         yield answer
     observed.succeeded()
     if answer.usage is not None:
@@ -144,9 +146,11 @@ async def single_answer(
 class _SingleAnswer:
     """The events of one answer."""
 
-    def __init__(self, provider: str, events: AsyncIterator[ModelEvent], observed: _ObservedProvider) -> None:
+    def __init__(
+        self, provider: str, events: AsyncIterator[ModelEvent], observed: _ObservedProvider, *, is_spoken: bool
+    ) -> None:
         self._provider, self._events, self._observed = provider, events, observed
-        self._has_begun = False
+        self._first = FirstToken(is_spoken=is_spoken)
         self._empty: Finished | None = None
         self._first_ms: int | None = None
         self._last_ms = 0
@@ -164,12 +168,12 @@ class _SingleAnswer:
         event = await self._observed.next(self._events, at_end=self._raise_if_empty)
         match event:
             case TextDelta() | CallDelta():
-                self._has_begun = self._has_begun or has_token(event)
+                self._first.look(event)
                 self._last_ms = clock.monotonic_ms()
                 self._first_ms = self._last_ms if self._first_ms is None else self._first_ms
             case Usage() if event.is_possible:
                 self.usage = summed(self.usage, event)
-            case Finished() if not self._has_begun:
+            case Finished() if not self._first.found:
                 self._empty = event
                 return await anext(self)
         return event

@@ -57,6 +57,7 @@ class PromptBuilder:
                 *settings.metadata,
             ),  # later ones win: a token may lock its own
             deadline_ms=command.first_output_ms,
+            is_spoken=command.reply.audible,
         )
 
     async def redacted(self, command: StartReply, request: ModelRequest) -> ModelRequest:

@@ -101,6 +101,10 @@ class Reply:
         self._broke: StageError | None = None
         """The LLM's error in a reply of which a part is being spoken."""
 
+        self._writer = model.name
+        """The LLM that answers: of several, the latest."""
+
+        self._calls_function = False
         self._n_chars = self._n_argument_chars = 0
         self._blank: dict[int | None, str] = {}
         """White space that came last, of a function call or (None) of the text. It is sent with the text that
@@ -208,8 +212,15 @@ class Reply:
         self._send_clauses(self._clauses.flush(), speech)
         if speech is not None:
             speech.finish()
+            self._check_speakable(speech)
         if reason is not None:
             self._post(e.ModelFinished(self._turn, self._revision, reason))
+
+    def _check_speakable(self, speech: NormalizedSpeech) -> None:
+        """Fail the reply if its answer has nothing to say: the user would wait for it in silence."""
+        if not (speech.n_chars or self._calls_function):
+            why = "the answer has nothing that can be spoken"
+            raise StageBroken("llm", provider=self._writer, why=why, retryable=True)
 
     @property
     def _is_full(self) -> bool:
@@ -234,6 +245,7 @@ class Reply:
         arguments = self._with_blank(delta.index, arguments, alone=bool(delta.call_id or delta.name))
         if not (arguments or delta.call_id or delta.name):
             return
+        self._calls_function = True
         self._post(e.CallGrew(self._turn, self._revision, delta.index, delta.call_id, delta.name, arguments))
         self._output.call(call_item_id(self._item_id, delta.index), arguments)
 
@@ -254,6 +266,7 @@ class Reply:
             case ModelJoined(provider, role):
                 self._post(e.ModelJoined(*key, provider, role))
             case Routed(provider, why, pool, arm):
+                self._writer = provider
                 self._post(e.ModelChosen(*key, provider, why, pool, arm))
             case Attempted():
                 self._post(e.ModelAttempted(*key, _attempt(event)))

@@ -55,8 +55,16 @@ web/docs/models.md, "Used-up credit".
 _QUOTA_MEANS_RATE = ".aliyuncs.com/"
 """Where `insufficient_quota` is a limit of the rate. Source: help.aliyun.com/en/model-studio/error-code-start, 429."""
 
-_NO_CREDIT_WORDS = re.compile(r"\bcredit balance is too low\b|\binsufficient balance\b", re.IGNORECASE)
-"""Likewise in words alone, with 400 or 403."""
+_NO_CREDIT_STATUS = frozenset({400, 401, 403, 412, 429})
+"""Statuses of vendors that report it otherwise."""
+
+_NO_CREDIT_WORDS = re.compile(
+    r"\bcredit balance is too low\b|\binsufficient (?:account )?(?:balance|credits?|funds)\b"
+    r"|\bbalance is insufficient\b|\bspecified API usage limits\b"
+    r"|\bused all available credits\b|\bmonthly spending limit\b|\u4f59\u989d\u4e0d\u8db3",
+    re.IGNORECASE,
+)
+"""Likewise in words alone; the last are Chinese. Sources: the same table."""
 
 _KEY_LIKE = re.compile(r"\b(?:sk|gsk|pk|rk|xai|key|token|bearer)[-_ ][\w*.…-]{6,}", re.IGNORECASE)
 
@@ -91,7 +99,7 @@ def refused(address: ProviderAddress, status: int, body: bytes, *, retry_after: 
     details = _details(body)
     if status == 400 and any(each.get("reason") == "API_KEY_INVALID" for each in details):
         status = 401  # Gemini's way to refuse a key
-    if status in (400, 401, 403, 429) and _has_no_credit(address, body):
+    if status in _NO_CREDIT_STATUS and _has_no_credit(address, body):
         status = 402
     if retry_after is None:  # Gemini's is in the body: "37s"
         retry_after = next((str(each["retryDelay"]).rstrip("s") for each in details if "retryDelay" in each), None)
@@ -112,7 +120,7 @@ def in_band(address: ProviderAddress, error: bytes) -> StageError:
     """Return the error for an error that a vendor sends inside an answer that began with 200.
 
     `error` is the JSON of the event or body. An integer `code` or `status` from 400 to 599 counts as the HTTP status
-    that can no longer be sent. Without one the answer counts as broken.
+    that can no longer be sent, and so does a code or words of used-up credit. Without one the answer counts as broken.
     """
     inner = _error_object(error)
     for key in ("code", "status", "status_code"):
@@ -121,6 +129,8 @@ def in_band(address: ProviderAddress, error: bytes) -> StageError:
             code = int(code)
         if isinstance(code, int) and 400 <= code <= 599:
             return refused(address, code, error)
+    if _has_no_credit(address, error):
+        return refused(address, 402, error)
     return broken(
         address, f"the vendor ended its answer with an error ({quote(address, vendor_words(error)) or 'no reason'})"
     )

@@ -54,6 +54,7 @@ class _Part(msgspec.Struct):
 
 class _Delta(msgspec.Struct):
     content: str | list[_Part] | None = None
+    refusal: str | None = None
     tool_calls: list[_Call] | None = None
 
 
@@ -101,6 +102,7 @@ class AnswerReader:
         self._calls: list[_OpenCall] = []
         self._at: dict[int, _OpenCall] = {}
         self._usage: Fields = {}
+        self._refused = False
         self.finished = False
         """Whether the vendor sent a finish reason."""
 
@@ -165,6 +167,7 @@ class AnswerReader:
         delta = choice.delta or choice.message
         if delta is not None:
             self._say(_text(delta.content))
+            self._refused = self._refused or bool(delta.refusal)
             for position, call in enumerate(delta.tool_calls or ()):
                 self._call(call, position)
         if choice.finish_reason and not self.finished:
@@ -187,6 +190,8 @@ class AnswerReader:
         meant = _REASONS.get(reason, "stop")
         if meant == "stop" and calls:  # Ollama and others send "stop" after a call too
             meant = "tool_calls"
+        if meant == "stop" and self._refused:  # the model's own words of it are no answer
+            meant = "content_filter"
         self.finished = True
         self._made.append(Finished(meant))
 

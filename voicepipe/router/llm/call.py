@@ -10,7 +10,7 @@ from voicepipe.errors import StageBroken, StageError
 from voicepipe.ports.continuation import TextJoiner
 from voicepipe.ports.model import CallDelta, Finished, Model, ModelEvent, ModelRequest, TextDelta, Usage
 from voicepipe.ports.provider_events import ModelConnected
-from voicepipe.router.llm.first_token import empty_answer, has_token
+from voicepipe.router.llm.first_token import FirstToken, empty_answer
 from voicepipe.router.llm.usage import summed
 from voicepipe.router.race import Attempt
 from voicepipe.router.race_runner import RacingCall, failure_of
@@ -51,7 +51,7 @@ class LlmCall(RacingCall[AnswerEvent]):
 
         self.usage: Usage | None = None
         self.finished: Finished | None = None
-        self._has_begun = False
+        self._first = FirstToken(is_spoken=False)
         self._blank = ""
 
     @property
@@ -68,6 +68,8 @@ class LlmCall(RacingCall[AnswerEvent]):
             listener.on_failure(self, failure)
 
     async def _pass_answer(self, model: Model, request: ModelRequest, listener: LlmCallListener) -> None:
+        # A continuation may be no more than the end of a sentence.
+        self._first = FirstToken(is_spoken=request.is_spoken and self.joiner is None)
         name = self.spec.partition("/")[2]
         addressed = request if request.model == name else replace(request, model=name)
         async with model.open(addressed) as events:
@@ -77,18 +79,19 @@ class LlmCall(RacingCall[AnswerEvent]):
                     await listener.wait_for_room(self)
         if self.finished is None:
             raise StageBroken("llm", provider=self.spec, why="the answer ended without a finish reason", retryable=True)
-        if not self._has_begun and self.joiner is None:
+        if not self._first.found and self.joiner is None:
             raise empty_answer(self.spec, self.finished)
         listener.on_complete(self)
 
     def _dispatch(self, event: ModelEvent, listener: LlmCallListener) -> None:
         match event:
             case TextDelta():  # first: these are nearly all events
-                if self._has_begun:
+                if self._first.found:
                     self._pass(event, listener)
                 elif (begun := self._begun(event)) is not None:
                     self._pass(begun, listener)
             case CallDelta():
+                self._first.look(event)
                 self._pass(event, listener)
             case ModelConnected():
                 listener.on_connected(self, event)
@@ -96,19 +99,19 @@ class LlmCall(RacingCall[AnswerEvent]):
                 self.usage = summed(self.usage, event)
             case Finished():
                 self.finished = event
-                if self._has_begun or self.joiner is not None:
+                if self._first.found or self.joiner is not None:
                     listener.on_event(self, event)
             case _:
                 pass  # a nested router reports its own attempts
 
     def _begun(self, event: TextDelta) -> TextDelta | None:
-        """Return the first text, with the blank text before it; None: the text is still blank."""
+        """Return the first text, with the text before it; None: it has no token yet."""
         before, self._blank = self._blank, ""
-        if not has_token(event):
+        if not self._first.look(event):
             self._blank = before + event.text
             return None
         return TextDelta(before + event.text) if before else event
 
     def _pass(self, event: TextDelta | CallDelta, listener: LlmCallListener) -> None:
-        self._has_begun, self.latest_ms = True, clock.monotonic_ms()
+        self.latest_ms = clock.monotonic_ms()
         listener.on_event(self, event)

@@ -2,19 +2,53 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
+from typing import Final
+
 from voicepipe.errors import StageBroken, StageError, StageRefused
 from voicepipe.ports.model import CallDelta, Finished, ModelEvent, TextDelta
+from voicepipe.ports.speech_text import ClauseNormalizer
+
+MAX_UNSPOKEN_CHARS: Final = 4_000
+"""After so many characters without anything to say, as in a block of code, the answer counts as begun."""
+
+_PLAIN: Final = re.compile(r"\s*[^\W_][\w\s.,!?'-]*")
+"""Most first texts: words without markup."""
+
+_OPEN_TAG: Final = re.compile(r"</?[A-Za-z][^<>]*$")
 
 
-def has_token(event: ModelEvent) -> bool:
-    """Return whether the event has text that is not blank, or a tool call."""
-    match event:
-        case TextDelta(text):
-            return bool(text.strip())
-        case CallDelta():
+class FirstToken:
+    """Finds the first token of one answer: a tool call or text. Blank and invisible characters are none; in an answer
+    that is spoken, nor is text of which nothing can be spoken, such as markup, an emoji or a block of code.
+    """
+
+    __slots__ = ("_is_spoken", "_text", "found")
+
+    def __init__(self, *, is_spoken: bool) -> None:
+        self._is_spoken, self._text = is_spoken, ""
+        self.found = False
+
+    def look(self, event: ModelEvent) -> bool:
+        """Return whether the first token has come, with this event at the latest."""
+        if not self.found:
+            match event:
+                case TextDelta(text):
+                    self.found = self._has_token(text)
+                case CallDelta():
+                    self.found = True
+                case _:
+                    pass
+        return self.found
+
+    def _has_token(self, text: str) -> bool:
+        if not self._is_spoken:
+            return any(not c.isspace() and unicodedata.category(c) != "Cf" for c in text)
+        if not self._text and _PLAIN.fullmatch(text):
             return True
-        case _:
-            return False
+        self._text += text
+        return len(self._text) > MAX_UNSPOKEN_CHARS or bool(ClauseNormalizer(None).read(_OPEN_TAG.sub("", self._text)))
 
 
 def empty_answer(provider: str, finished: Finished) -> StageError:

@@ -14,7 +14,7 @@ from voicepipe.errors import StageTimeout
 from voicepipe.ports.model import Finished, Model, ModelRequest
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.health import blame
-from voicepipe.router.llm.first_token import empty_answer, has_token
+from voicepipe.router.llm.first_token import FirstToken, empty_answer
 from voicepipe.router.pool import SharedStats
 from voicepipe.router.race import Attempt
 from voicepipe.router.race_runner import failure_of
@@ -70,10 +70,10 @@ class _Probe:
 
     async def _wait_for_token(self, model: Model, request: ModelRequest) -> None:
         attempt, spec = self.attempt, self.attempt.candidate.spec
-        finished = Finished("stop")
+        finished, first = Finished("stop"), FirstToken(is_spoken=request.is_spoken)
         async with model.open(replace(request, model=spec.partition("/")[2])) as events:
             async for event in events:
-                if has_token(event):
+                if first.look(event):
                     now_ms = clock.monotonic_ms()
                     attempt.state, attempt.first_ms = "lost", now_ms - attempt.began_ms
                     self._stats.latency.survival(attempt.candidate).spoke(attempt.first_ms, now_ms)
