@@ -2,9 +2,9 @@
 
 `python -m tests.measure.fault_attribution --recording FILE` starts a server with providers that answer at once, calls
 it, and sends the recording, once as it is and once with each delay: a late STT, LLM or TTS, also as a stand-in for one
-that fails, a longer silence, a client that buffers, a server that is stopped (SIGSTOP) while an answer is on its way.
-The budget is the one that is shipped. It prints the planted delays and the records' attribution, and ends with 1 if one
-record names another component.
+that fails, or as one that hangs before its stand-in answers, a longer silence, a client that buffers, a server that is
+stopped (SIGSTOP) while an answer is on its way. The budget is the one that is shipped. It prints the planted delays and
+the records' attribution, and ends with 1 if one record names another component.
 """
 
 from __future__ import annotations
@@ -57,6 +57,9 @@ class InjectedDelay:
     agent: str = "default"
     buffer: bool = False
     """The client buffers audio for this long before it plays it."""
+
+    hangs: bool = False
+    """The first provider of a list sends nothing: the wait for it is the delay, and the one that answers is on time."""
 
     calls: bool = False
     """The LLM calls a function. It takes the client this long, unless a provider is late."""
@@ -132,6 +135,17 @@ INJECTED_DELAYS: Final = (
         vendor="tts_ms",
         agent="second_tts",
     ),
+    *(
+        InjectedDelay(
+            what=f"the first {stage_name.upper()} of two hangs until the second takes over",
+            stage=stage,
+            owner=f"hanging/{stage_name}",
+            setting=f"agents.hanging_{stage_name}.{stage_name}",
+            agent=f"hanging_{stage_name}",
+            hangs=True,
+        )
+        for stage_name, stage in (("stt", "endpoint"), ("llm", "llm_ttft"), ("tts", "tts_ttfb"))
+    ),
     InjectedDelay(
         what="the client takes {ms} ms to run the tool",
         stage="tool",
@@ -189,6 +203,7 @@ class DelayInjector:
             more_ms = getattr(Delays(), injected.vendor) + self._delay_ms // injected.per
             self._vendor.delays = replace(Delays(), **{injected.vendor: more_ms})
         self._vendor.calls = injected is not None and injected.calls
+        self._vendor.hangs = injected is not None and injected.hangs
         agent = injected.agent if injected else agent
         buffer_ms = self._delay_ms if injected is not None and injected.buffer else 0
         async with connect(self._url, agent=agent, buffer_ms=buffer_ms) as call, asyncio.TaskGroup() as group:
@@ -261,6 +276,7 @@ async def run(
 
 def _server(folder: Path, base_url: str, delay_ms: int) -> list[str]:
     second = "failing/{stage},bench/{stage}"
+    hanging = {f"agents.hanging_{each}.{each}": f"hanging/{each},bench/{each}" for each in ("stt", "tts")}
     agents = {f"agents.default.{stage}": f"bench/{stage}" for stage in ("stt", "llm", "tts")} | {
         "agents.plain.speculate": "false",  # or the first sentence is written while the user may still go on
         "agents.patient.silence_ms": SILENCE_MS + delay_ms,
@@ -275,6 +291,13 @@ def _server(folder: Path, base_url: str, delay_ms: int) -> list[str]:
         "server.audio_cache_mb": 0,
         "providers.bench.base_url": base_url,
         "providers.failing.base_url": base_url.replace("/v1", "/failing/v1"),
+        "providers.hanging.base_url": base_url.replace("/v1", "/hanging/v1"),
+        # Else the second is started in time to answer within the limit.
+        "pools.hanging.models": "hanging/llm,bench/llm",
+        "pools.hanging.policy": "fallback",
+        "pools.hanging.fallback_after_ms": delay_ms,
+        "agents.hanging_llm.llm": "pool/hanging",
+        **hanging,
         **agents,
     }
     return ["voicepipe", "serve", *(word for key, value in settings.items() for word in ("--set", f"{key}={value}"))]

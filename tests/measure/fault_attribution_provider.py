@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -22,6 +22,8 @@ TOKENS: Final = ("It", " stands", " right", " by", " the", " old", " bridge", ".
 
 
 CALL_ID: Final = "call_clock"
+
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,9 @@ class DelayedProvider:
         self.calls = False
         """Whether the LLM calls a function before it answers."""
 
+        self.hangs = False
+        """Whether what is under `/hanging` sends nothing until the server closes the request; else it answers."""
+
         self.on_request: Callable[[StageName], None] = _ignore
         """Called at each request; its answer is sent afterwards."""
 
@@ -53,11 +58,16 @@ class DelayedProvider:
     async def serving(self) -> AsyncIterator[str]:
         """Answer on a free local port; yield the base URL, up to and with `/v1`."""
         app = web.Application(client_max_size=64 << 20)
-        app.router.add_post("/v1/chat/completions", self._complete)
-        app.router.add_post("/v1/audio/speech", self._speak)
-        app.router.add_post("/v1/audio/transcriptions", self._transcribe)
+        handlers = {
+            "chat/completions": self._complete,
+            "audio/speech": self._speak,
+            "audio/transcriptions": self._transcribe,
+        }
+        for path, answer in handlers.items():
+            app.router.add_post(f"/v1/{path}", answer)
+            app.router.add_post(f"/hanging/v1/{path}", self._hanging(answer))
         app.router.add_post("/failing/v1/{path:.*}", self._fail)
-        runner = web.AppRunner(app)
+        runner = web.AppRunner(app, handler_cancellation=True)
         await runner.setup()
         try:
             site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -90,6 +100,15 @@ class DelayedProvider:
     async def _speak(self, request: web.Request) -> web.Response:
         await self._take(request, "tts", self.delays.tts_ms)
         return web.Response(body=to_pcm(self._tone.astype(np.int16)), content_type="audio/pcm")
+
+    def _hanging(self, answer: Answer) -> Answer:
+        async def hang(request: web.Request) -> web.StreamResponse:
+            await request.read()
+            if self.hangs:
+                await asyncio.Event().wait()
+            return await answer(request)
+
+        return hang
 
     async def _fail(self, request: web.Request) -> web.Response:
         await request.read()

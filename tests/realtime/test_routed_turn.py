@@ -78,10 +78,15 @@ async def test_the_user_is_answered_though_the_first_model_is_down(
     assert record["attempts"][1]["began_ms"] < 600
 
 
-async def test_the_stage_belongs_to_who_answered(app_with: Callable[..., Any], speech: Samples) -> None:
-    _, record = await answered(await app_with(Hang()), speech)
-    owner = next(stage["owner"] for stage in record["stages"] if stage["stage"] == "llm_ttft")
-    assert owner == "fake/second"
+@pytest.mark.parametrize(("fault", "owner"), [(Hang(), "fake/first"), (Status(500), "fake/second")])
+async def test_the_stage_belongs_to_the_model_that_was_waited_for_longest(
+    app_with: Callable[..., Any], speech: Samples, fault: Fault, owner: str
+) -> None:
+    """Of two, the first hangs: the second has answered, and is not late. A failure at once takes no time."""
+    _, record = await answered(await app_with(fault), speech)
+    stages = {stage["stage"]: stage["owner"] for stage in record["stages"]}
+    assert (stages["llm_ttft"], stages["first_clause"]) == (owner, "fake/second")
+    assert record["providers"]["llm"] == "fake/second"
     assert record["route"]
 
 

@@ -216,7 +216,13 @@ async def test_the_first_clause_is_hedged() -> None:
     spoken_audio, provider_events = split(await events_of(routed(first, second, policy="hedge"), VOICE, "Hello."))
     assert np.array_equal(sound_of(spoken_audio, 0), tone("Hello."))
     assert first.speeches[0].left.is_set()
-    assert [each.role for each in provider_events] == ["hedge"]
+    assert [(each.role, each.waited_for) for each in provider_events] == [("hedge", "v0/voice")]
+
+
+async def test_a_voice_that_fails_at_once_is_not_what_was_waited_for() -> None:
+    first, second = named(TtsCue(fault=Status(503)), TtsCue(ttfb_ms=50))
+    _, provider_events = split(await events_of(routed(first, second), VOICE, "Hello."))
+    assert [(each.role, each.waited_for) for each in provider_events] == [("replacement", "")]
 
 
 class Reporting(FakeSynthesizer):

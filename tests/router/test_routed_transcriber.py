@@ -125,7 +125,9 @@ async def test_an_utterance_is_replayed(speech: Samples, streams: bool) -> None:
         stream.flush(1)
         assert await texts == Final(1, 1, "all of it")
     assert np.array_equal((await second.script.nth(0)).samples, np.concatenate([speech, speech]))
-    assert provider_events == [ProviderChanged("v1/ear", "continuation", "v0/ear: the test cut it")]
+    assert provider_events == [
+        ProviderChanged("v1/ear", "continuation", "v0/ear: the test cut it", waited_for="v0/ear")
+    ]
 
 
 async def test_an_expired_connection_is_replaced_by_the_same_transcriber(speech: Samples) -> None:

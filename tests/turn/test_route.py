@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from voicepipe.testing.scenario import Scenario
 from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
@@ -157,6 +159,49 @@ def test_stt_fallback_is_recorded() -> None:
     assert record.route == "b/stt transcribes: a/stt: HTTP 503"
     assert sorted(record.actions) == ["continuation", "hedge"]
     assert sorted(notices.action for notices in scenario.said(a.ActionTaken)) == ["continuation", "hedge"]
+
+
+@pytest.mark.parametrize(("waits_ms", "owner"), [(2_000, "a/stt"), (0, "b/stt")])
+def test_a_late_text_is_owned_by_the_stt_that_was_waited_for_longest(waits_ms: int, owner: str) -> None:
+    """The second one has the text 300 ms after it got the audio."""
+    scenario = Scenario()
+    scenario.speaks()
+    scenario.pauses()
+    scenario.stops()
+    scenario.passes(waits_ms)
+    changed = e.TranscriberChanged(1, "b/stt", "continuation", "a/stt: no transcript", "a/stt")
+    scenario.driver.at(scenario.driver.now_ms, changed)
+    scenario.passes(300 if waits_ms else 3_000)
+    scenario.transcribes(provider="b/stt")
+    scenario.answers()
+    scenario.passes(5_000)
+    record = scenario.driver.records["turn_s_0001"]
+    assert next(span.owner for span in record.stages if span.stage == "endpoint") == owner
+    assert dict(record.providers)["stt"] == "b/stt"
+
+
+def test_a_late_first_output_is_owned_by_the_provider_that_was_waited_for() -> None:
+    """The one that has answered is credited all the same, and what it does afterwards is its own."""
+    scenario = Scenario()
+    scenario.says()
+    scenario.model_requested()
+    turn = scenario.started()[-1]
+    key = (turn.turn, turn.revision)
+    scenario.driver.at(scenario.driver.now_ms, e.ModelChosen(*key, "b/llm", "first to speak", waited_for="a/llm"))
+    scenario.token()
+    scenario.clause()
+    changed = e.SynthesizerChanged(*key, "b/tts", "hedge", "first audible", 11, waited_for="fake/tts")
+    scenario.driver.at(scenario.driver.now_ms, changed)
+    scenario.sound()
+    scenario.sent()
+    scenario.driver.at(scenario.driver.now_ms, e.ModelChosen(*key, "c/llm", "continues for b/llm: cut"))
+    scenario.model_done()
+    scenario.voice_done()
+    scenario.passes(5_000)
+    record = scenario.driver.records["turn_s_0001"]
+    owners = {span.stage: span.owner for span in record.stages}
+    assert (owners["llm_ttft"], owners["tts_ttfb"]) == ("a/llm", "fake/tts")
+    assert (dict(record.providers)["llm"], dict(record.providers)["tts"]) == ("c/llm", "b/tts")
 
 
 def test_stt_change_in_silence_is_not_recorded() -> None:

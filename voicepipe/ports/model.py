@@ -189,6 +189,9 @@ class Routed:
     arm: str = ""
     """The arm of an A/B experiment, `experiment/pool`; empty: the request is in none."""
 
+    waited_for: str = ""
+    """The provider that was waited for longer than this one before it answered; empty: there was none."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempted:

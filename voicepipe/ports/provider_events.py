@@ -57,6 +57,11 @@ class ProviderChanged:
     n_chars: int = 0
     """TTS: how much of the text handed over it speaks in place of the provider before it."""
 
+    waited_for: str = ""
+    """The provider that was waited for before: of an STT, the one that it follows; of a TTS, one that was waited for
+    longer than this one. Empty: there was none.
+    """
+
 
 @dataclass(frozen=True, slots=True)
 class UnusedSpeech:

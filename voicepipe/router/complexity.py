@@ -35,7 +35,9 @@ HARD: Final = re.compile(
 ABSTRACT: Final = re.compile(
     r"\b(life|lives|live forever|humans?|humanity|war|peace|freedom|liberty|happiness|love|death|society|"
     r"civili[sz]ation|future|god|soul|truth|justice|economy|morality|consciousness|universe|risks?|chances?|"
-    r"probability|theory|argument|proof|paradox|flaw|mistake|meaning|purpose|limits?|worth|"
+    r"probability|theory|argument|proof|paradox|flaw|mistake|meaning|purpose|limits?|worth|evolution|privacy|conscience|"
+    r"ethic(s|al)|moral|fame|success|beauty|art|markets?|inflation|colonize|really|ever|"
+    r"too (far|late|old|long|much|big|deep|high|tall)|overvalued|undervalued|(in)?action|died|dead|ill|krank|gestorben|"
     r"(my|our|your) (house|home|car|flat|business)|"
     r"in (\w+) languages|leben|menschen?|krieg|frieden|freiheit|glück|liebe|tod|gott|wahrheit|beweis|fehler|kind|"
     r"vie|guerre|paix|liberté|bonheur|amour|mort|dieu|vérité|faute|erreur|"
@@ -59,12 +61,34 @@ _NOUN = (
     r"coffees?|teas?|beers?|pizzas?|salads?|person|human|agent|someone|somebody)"
 )
 _WORDS_4 = r"( [\w'-]+){1,4}"
+_SMALL_TALK = (
+    r"(?:i|me|my|you|your|it|its|he|she|we|us|they|them|him|her|that|this|these|there|here|one|all|everything|everyone|"
+    r"anyone|nothing|both|the|a|an|some|any|(?:i|you|it|he|she|we|they|that|there|here|who|what)'(?:m|s|re|ve|ll|d)|is|"
+    r"are|was|were|be|am|been|do|does|did|have|has|had|can|could|will|would|(?:do|does|did|is|was|are|have|ca|wo)n't|"
+    r"please|thanks?|very|so|too|much|many|lots?|again|now|then|today|tonight|tomorrow|later|soon|yet|still|morning|"
+    r"afternoon|evening|day|night|week|weekend|moment|minute|second|just|really|quite|also|not|no|yes|yeah|yep|ok|okay|"
+    r"sure|right|fine|good|great|well|nice|perfect|enough|sorry|bye|hello|hi|hey|go|going|ahead|on|in|out|of|for|to|at|"
+    r"from|with|by|works?|sounds?|hear|see|know|want|need|got|said|understand|understood|problem|worries|course|exactly|"
+    r"correct|wrong|true|done|ready|help|helpful|say|bon|calling|talking|welcome|next|last|first|same|other|another|more|else|what|who|"
+    r"how|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\d+|(?:mon|tues|wednes|thurs|fri|satur|sun)day|"
+    r"name|name's|sir|madam|(?-i:[A-Z])\w*|"
+    r"ich|sie|es|das|ist|bin|gut|gerne?|schön|vielen|dank|danke|bitte|sehr|nicht|mehr|noch|jetzt|heute|morgen|genau|alles|"
+    r"klar|passt|mich|mir|ihnen|stimmt|richtig|weiß|nein|ja|"
+    r"je|vous|tu|ça|va|bien|très|beaucoup|merci|oui|non|pas|plus|tout|est|c'est|demain|bientôt|bonne|journée|soirée|madame|"
+    r"monsieur|à|"
+    r"muchas|muy|que|está|eso|por|favor|días|buen[oa]s|tardes|noches|todo|gracias|de|nada|hasta|luego|mañana|acuerdo|sí|señora?)"
+)
+"""Words that may follow a greeting or a short answer, and names. Any other one may be the task itself: "Okay, teach me
+chess."
+"""
+
 _EASY_FORMS = (
     # English: small talk, short answers, and facts of the user
     r"(hi|hello|hey|good (morning|evening|afternoon|night)|ye(s|ah|p)|no(pe)?|ok(ay)?|sure|right|exactly|correct|great|"
     r"fine|perfect|thanks?( you)?|sorry|(good)?bye|never ?mind|that('s| is| was)|um+|uh+|hm+|just|see you)\b"
-    r"(\W+[\w']+){0,3}",
-    r"(morning|evening|afternoon|not (today|now|yet)|i'm (fine|good|well|okay|back|here|ready|done))\b(\W+[\w']+){0,2}",
+    r"(\W+" + _SMALL_TALK + r"){0,3}",
+    r"(morning|evening|afternoon|not (today|now|yet)|i'm (fine|good|well|okay|back|here|ready|done))\b"
+    r"(\W+" + _SMALL_TALK + r"){0,2}",
     r"(i (don't|do not) know|let me (think|see|check)|how are (you|things)( doing)?)",
     r"it's \d+[\w ]{0,25}",
     r"my ([\w]+ )?(name|number|address|birthday|e-?mail|phone)( number| address)? is [\w@. -]{1,30}",
@@ -116,19 +140,20 @@ _EASY_FORMS = (
     r"(is|are) there (wi-?fi|parking|a (bathroom|restroom|toilet|lift|gym|pool|bar))" + _WHEN,
     # German, French, Spanish
     r"(ja|nein|hallo|guten? (tag|morgen|abend)|danke|bitte|tschüss|auf wieder\w+|genau|(einen )?moment)\b"
-    r"(\W+[\w']+){0,3}",
+    r"(\W+" + _SMALL_TALK + r"){0,3}",
     r"(wer hat( \w+){1,3} (geschrieben|gemalt|erfunden|komponiert|entdeckt)|wie (heißt|ist) (die|der|das) "
     r"(hauptstadt|wetter|währung|adresse|nummer|uhrzeit)( \w+){0,3}|"
     r"(mach|mache|schalte?|stelle?) (bitte )?(das|die|den) \w+ (bitte )?(an|aus|lauter|leiser))",
     r"(wie spät ist es|wie viel uhr ist es|wann (öffne|schließ)\w*( \w+){0,2}|wo (ist|sind)( \w+){1,3}|"
     r"was kostet( \w+){1,3}|haben sie( \w+){0,2} (geöffnet|offen|auf))",
-    r"(bonjour|bonsoir|salut|merci|oui|non|au revoir|d'accord|s'il vous plaît)\b(\W+[\w']+){0,3}",
+    r"(bonjour|bonsoir|salut|merci|oui|non|au revoir|d'accord|s'il vous plaît)\b"
+    r"(\W+" + _SMALL_TALK + r"){0,3}",
     r"(quel temps fait-il( à \w+)?|qui a (écrit|peint|inventé|découvert|composé)( [\w']+){1,3}|"
     r"quelle est la capitale (de |du |des )?(l'|la )?\w+|(vous )?(ouvrez|fermez) à quelle heure|"
     r"à quelle heure (ouvre|ferme|part|arrive)( \w+){1,3})",
     r"(quelle heure est-il|à quelle heure (ouvrez|fermez)-vous|quel(le)? est votre (adresse|numéro|nom)|"
     r"où (est|sont|se trouve)( [\w']+){1,3}|combien (ça )?co[uû]te( [\w']+){0,3})",
-    r"(hola|buen[oa]s|gracias|sí|adiós|vale|claro)(?!\w)(\W+\w+){0,2}",
+    r"(hola|buen[oa]s|gracias|sí|adiós|vale|claro)(?!\w)(\W+" + _SMALL_TALK + r"){0,2}",
     r"(quién (escribió|pintó|inventó|descubrió|compuso)( \w+){1,3}|cuál es la capital de( \w+){1,2}|"
     r"qué tiempo hace( en \w+)?)",
     r"(qué hora es|a qué hora (abren|cierran)|dónde (está|queda)( \w+){1,3}|cuánto (cuesta|vale)( \w+){0,3})",

@@ -162,6 +162,14 @@ class RaceRunner(Generic[C]):
         """Return why calls failed, for an operator."""
         return [f"{call.spec}: {call.failure.why}" for call in self.calls if call.failure is not None]
 
+    def waited_for(self, call: C) -> str:
+        """Return the provider that was waited for longer than the one of this call, which has its first output: the
+        first one, while it was alone or the others were held for it; empty: there is none."""
+        first = self.calls[0]
+        own_ms = call.attempt.first_ms or 0.0
+        waited_ms = clock.monotonic_ms() - first.attempt.began_ms
+        return first.spec if call is not first and waited_ms - own_ms > own_ms else ""
+
     # --- the race -----------------------------------------------------------------------------
 
     def _obey(self, orders: list[Order], now_ms: int) -> None:

@@ -265,9 +265,9 @@ class Reply:
                 self._post(e.ModelConnected(*key))
             case ModelJoined(provider, role):
                 self._post(e.ModelJoined(*key, provider, role))
-            case Routed(provider, why, pool, arm):
+            case Routed(provider, why, pool, arm, waited_for):
                 self._writer = provider
-                self._post(e.ModelChosen(*key, provider, why, pool, arm))
+                self._post(e.ModelChosen(*key, provider, why, pool, arm, waited_for))
             case Attempted():
                 self._post(e.ModelAttempted(*key, _attempt(event)))
 
@@ -327,9 +327,9 @@ class Reply:
         match event:
             case SynthesizerConnected(hidden_ms):
                 self._post(e.SynthesizerConnected(*key, hidden_ms))
-            case ProviderChanged(provider, role, why, n_chars):
+            case ProviderChanged(provider, role, why, n_chars, waited_for):
                 self._speaker = provider
-                self._post(e.SynthesizerChanged(*key, provider, role, why, n_chars))
+                self._post(e.SynthesizerChanged(*key, provider, role, why, n_chars, waited_for))
             case UnusedSpeech(provider, n_chars):
                 self._post(e.SynthesisUnused(*key, provider, n_chars))
             case CachedSpeech(provider, n_chars):

@@ -107,6 +107,6 @@ class SessionTranscription:
                 return e.TranscriptFinished(utterance, flush, text, language, self._provider, given_ms)
             case TranscriberConnected(took_ms):
                 return e.TranscriberConnected(took_ms, self._audio_input.hidden_ms(took_ms))
-            case ProviderChanged(provider, role, why):
+            case ProviderChanged(provider, role, why, waited_for=waited_for):
                 self._provider = provider
-                return e.TranscriberChanged(self._audio_input.latest_utterance, provider, role, why)
+                return e.TranscriberChanged(self._audio_input.latest_utterance, provider, role, why, waited_for)

@@ -146,12 +146,17 @@ class Scenario:
     # --- the transcriber ----------------------------------------------------------------------
 
     def transcribes(
-        self, words: str = "What time is it?", *, of: int | None = None, language: str | None = None
+        self,
+        words: str = "What time is it?",
+        *,
+        of: int | None = None,
+        language: str | None = None,
+        provider: str = "fake/stt",
     ) -> list[Command]:
         """The transcriber answers the latest flush: of all, or of an utterance (0 for the first)."""
         utterance = max(self._flushes) if of is None else self._utterances[of]
         flush = self._flushes[utterance]
-        return self._post(e.TranscriptFinished(utterance, flush, words, language, provider="fake/stt"))
+        return self._post(e.TranscriptFinished(utterance, flush, words, language, provider))
 
     def ends_it(self, words: str = "What time is it?") -> list[Command]:
         """The transcriber ends the utterance by itself."""

@@ -134,6 +134,7 @@ class AgentSide:
         turn.mark(attribution.LLM_REQUESTED, now_ms)
         if not turn.words:
             turn.account.providers["llm"] = event.provider
+            turn.account.waited_for.update(llm="", tts="")
             if turn.settings.in_conversation:
                 self._context.learned.speculation.llm_requested(event.provider)
 

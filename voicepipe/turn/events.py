@@ -130,6 +130,8 @@ class TranscriberChanged:
     provider: str
     role: Literal["primary", "hedge", "replacement", "continuation"]
     why: str
+    waited_for: str = ""
+    """The STT that was waited for until now; empty: there was none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,6 +198,7 @@ def _latency_source(turn: Turn) -> LatencySource:
 
 def _owners(turn: Turn, marks: Mapping[str, int]) -> dict[str, str]:
     llm, tts = turn.account.providers.get("llm", "server"), turn.account.providers.get("tts", "server")
+    waited_for = turn.account.waited_for
     # The LLM's wording decides when a clause closes. Without playback reports only the TTS's leading silence is known
     # of playback.
     voice = tts if attribution.FIRST_CLAUSE in marks else turn.account.providers.get(attribution.SPEECH, tts)
@@ -205,9 +206,9 @@ def _owners(turn: Turn, marks: Mapping[str, int]) -> dict[str, str]:
     return {
         "silence": "settings" if turn.cause == "vad" else "client",
         "endpoint": _endpoint_owner(turn, marks),
-        "llm_ttft": llm,
+        "llm_ttft": waited_for.get("llm") or llm,
         "first_clause": llm,
-        "tts_ttfb": tts,
+        "tts_ttfb": waited_for.get("tts") or tts,
         attribution.SPEECH: turn.account.providers.get(attribution.SPEECH, "server"),
         "earlier_audio": _earlier_audio_owner(turn, llm),
         "playback": player,
@@ -245,7 +246,7 @@ def _waits(turn: Turn, marks: Mapping[str, int]) -> tuple[tuple[int, int, str], 
     before the turn was over did not wait for the turn's end, unless the answer did.
     """
     stt, held = (
-        turn.account.providers.get("stt", "server"),
+        turn.account.waited_for.get("stt") or turn.account.providers.get("stt", "server"),
         attribution.waited_for_the_gate(marks, audible=turn.settings.audible),
     )
     due = attribution.silence_end(marks, held=held)

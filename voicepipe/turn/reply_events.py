@@ -75,6 +75,9 @@ class ModelChosen(ReplyEvent):
     arm: str = ""
     """The arm of an A/B experiment, `experiment/pool`; empty: the request is in none."""
 
+    waited_for: str = ""
+    """The LLM that the answer waited for longer than for this one; empty: there was none."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelAttempted(ReplyEvent):
@@ -132,6 +135,9 @@ class SynthesizerChanged(ReplyEvent):
     why: str
     n_chars: int = 0
     """How many characters of the text that had been given away it says, in place of the TTS before it."""
+
+    waited_for: str = ""
+    """The TTS that the first audio waited for longer than for this one; empty: there was none."""
 
 
 @dataclass(frozen=True, slots=True)

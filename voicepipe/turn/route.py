@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from voicepipe.turn import events as e
+from voicepipe.turn.record import attribution
 from voicepipe.turn.turn import Turn
 
 ACTIONS: Final = {"hedge": "hedge", "replacement": "fallback", "continuation": "continuation"}
@@ -21,6 +22,8 @@ def knowledge_searched(turn: Turn, event: e.KnowledgeSearched, now_ms: int) -> N
 def model_chosen(turn: Turn, event: e.ModelChosen, now_ms: int) -> None:
     """Record the router's choice of LLM: the stage belongs to it from here on."""
     turn.account.providers["llm"] = event.provider
+    if attribution.FIRST_DELTA not in turn.marks:
+        turn.account.waited_for["llm"] = event.waited_for
     turn.reply.pool, turn.reply.arm = event.pool, event.arm
     if event.why or turn.reply.route:
         turn.reply.route.append(event.why)
@@ -32,6 +35,8 @@ def synthesizer_changed(turn: Turn, event: e.SynthesizerChanged, now_ms: int) ->
         event.n_chars, since=turn.account.providers.get("tts", event.provider), to=event.provider
     )
     turn.account.providers["tts"] = event.provider
+    if attribution.FIRST_SOUND not in turn.marks:
+        turn.account.waited_for["tts"] = event.waited_for
     turn.reply.route.append(f"{event.provider} speaks: {event.why}")
     if event.role in ACTIONS:
         turn.reply.actions.append(ACTIONS[event.role])

@@ -35,6 +35,14 @@ def text_came(context: TurnContext, utterance: Utterance, provider: str, now_ms:
         context.learned.finals.record(provider, now_ms - utterance.awaited_from_ms)
 
 
+def waited_for(utterance: Utterance, now_ms: int) -> str:
+    """Return the STT whose text was awaited longer than that of the one that has sent it now; empty: there is none."""
+    own_ms = now_ms - utterance.stt_changed_ms
+    if not utterance.stt_changes or utterance.stt_changed_ms - utterance.awaited_from_ms <= own_ms:
+        return ""
+    return utterance.stt_changes[-1].waited_for
+
+
 def use_interim(utterance: Utterance) -> bool:
     """Use the interim text until the transcriber sends more; return whether there is any."""
     if utterance.known or not utterance.interim.strip():

@@ -88,6 +88,9 @@ class Utterance:
     stt_changes: list[TranscriberChanged] = field(default_factory=list)
     """The STT fallbacks while it was transcribed."""
 
+    stt_changed_ms: int = 0
+    """Time of the latest of these."""
+
     turn: Turn | None = None
     """The turn that it belongs to, once it has one."""
 
@@ -221,6 +224,9 @@ class Accounting:
 
     providers: dict[str, str] = field(default_factory=dict)
     """Stage -> the provider that served it latest."""
+
+    waited_for: dict[str, str] = field(default_factory=dict)
+    """Stage -> the provider that was waited for longer than the one that served it then."""
 
     speculation: Speculation = field(default_factory=Speculation)
     input_tokens: int = 0

@@ -95,6 +95,7 @@ class Utterances:
         utterance = self.find(event.utterance)
         if utterance is not None and utterance.in_progress:
             utterance.stt_changes.append(event)
+            utterance.stt_changed_ms = now_ms
 
     @property
     def pending(self) -> bool:
@@ -316,6 +317,7 @@ class UserSide:
         if utterance.turn is not None and utterance.known:
             utterance.turn.mark(attribution.TRANSCRIBED, now_ms)
             utterance.turn.account.providers["stt"] = event.provider
+            utterance.turn.account.waited_for["stt"] = transcripts.waited_for(utterance, now_ms)
             self._context.learned.cost_tracker.charge(utterance.turn.account.stt_ms)
         if pause == utterance.pauses and not utterance.committed and not utterance.aside:
             self._weigh(utterance, event.language)

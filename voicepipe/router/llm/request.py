@@ -156,7 +156,7 @@ class RoutedAnswer:
         self._speaker = call
         self._latest_ms = now_ms = clock.monotonic_ms()
         self._end_judge()
-        self._events.put(self._routed(call, self._reason(call)))
+        self._events.put(self._routed(call, self._reason(call), self._runner.waited_for(call)))
         for event in call.waiting:
             self._pass_on(call, event, now_ms)
         call.waiting.clear()
@@ -165,8 +165,8 @@ class RoutedAnswer:
         if call.over:
             self._conclude(call)
 
-    def _routed(self, speaker: LlmCall, why: str) -> Routed:
-        return routed(speaker.spec, why, self._choice.pool, self._choice.arm)
+    def _routed(self, speaker: LlmCall, why: str, waited_for: str = "") -> Routed:
+        return routed(speaker.spec, why, self._choice.pool, self._choice.arm, waited_for)
 
     def _reason(self, speaker: LlmCall) -> str:
         calls = self._runner.calls

@@ -166,12 +166,12 @@ class FailoverStream:
 
     async def run(self) -> None:
         """Run one transcriber after the other until all have failed, or the task is cancelled."""
-        why = ""
+        why = before = ""
         failure: StageError | None = None
         while (candidate := self._speech_order.next_after(self._failed, "", clock.monotonic_ms())) is not None:
             chosen = self._transcribers[candidate.spec]
             if candidate.spec not in self._aged:
-                self._report_fallback(candidate, why)
+                self._report_fallback(candidate, why, before)
             failure = await failure_of("stt", candidate.spec, self._listen(chosen))
             if failure is None:
                 break  # it ended by itself, between two utterances: the session opens another
@@ -179,17 +179,18 @@ class FailoverStream:
                 self._aged.add(candidate.spec)
                 continue  # with the same: it gets again what waits for its text
             self._failed.add(candidate.spec)
-            why = f"{candidate.spec}: {failure.why}"
+            before, why = candidate.spec, f"{candidate.spec}: {failure.why}"
             breaker = self._speech_order.stats.breaker(candidate)
             blame(breaker, candidate.spec, failure, clock.monotonic_ms())
         self._events.end(failure)
 
-    def _report_fallback(self, candidate: Candidate, why: str) -> None:
+    def _report_fallback(self, candidate: Candidate, why: str, before: str) -> None:
         """Report that a transcriber begins that is not the first choice, or not the same as before."""
         is_first = candidate.spec == next(iter(self._transcribers))
         if why or not is_first:
             role: Literal["replacement", "continuation"] = "continuation" if why else "replacement"
-            self._events.put(ProviderChanged(candidate.spec, role, why or "the first choice is unhealthy"))
+            why = why or "the first choice is unhealthy"
+            self._events.put(ProviderChanged(candidate.spec, role, why, waited_for=before))
 
     async def _listen(self, chosen: TranscriberCandidate) -> None:
         """Give this transcriber all audio whose text is pending, and the audio that follows, until the stream ends.

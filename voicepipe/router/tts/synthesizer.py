@@ -152,7 +152,8 @@ class RoutedSpeech:
         role = "primary" if given == "probe" or given == "judge" else given
         if call.spec != self._name or role != "primary":
             why = "; ".join(self._runner.whys()) or _WHY.get(role, "first audible")
-            self._events.put_ahead(ProviderChanged(call.spec, role, why, call.n_chars))
+            waited_for = "" if role == "continuation" else self._runner.waited_for(call)
+            self._events.put_ahead(ProviderChanged(call.spec, role, why, call.n_chars, waited_for))
         is_cached = bool(call.waiting) and call.waiting[0].cached
         while call.waiting:
             self._pass_on(call.waiting.popleft())
