@@ -128,6 +128,18 @@ def test_rules_keep_their_order_and_the_first_that_applies_counts(tmp_path: Path
             "pools.p.medium_models: expected none in a pool of TTS (agents.default.tts)",
         ),
         ('[pools.p]\nmodels = ["mine/a"]\ndeadline_ms = 9000\n', "pools.p.deadline_ms: expected 50 to 4000 ms"),
+        (
+            '[pools.p]\nmodels = ["pool/q"]\n[pools.q]\nmodels = ["mine/a"]\n',
+            "pools.p.models: expected provider/model, got the pool 'pool/q'; name its models instead",
+        ),
+        (
+            '[pools.p]\nmodels = ["mine/a"]\neasy_models = ["pool/p"]\n',
+            "pools.p.easy_models: expected provider/model, got the pool 'pool/p'",
+        ),
+        (
+            '[agents.default]\nllm = ["mine/a", "pool/p"]\n[pools.p]\nmodels = ["mine/b"]\n',
+            "agents.default.llm: expected provider/model, got the pool 'pool/p'",
+        ),
         ("[router]\ndeadline_ms = 10\n", "router.deadline_ms: expected 50 to 4000 ms, got 10"),
         ("[router]\nrace_width = 9\n", "router.race_width: expected 2 to 4, got 9"),
         ("[router]\nhedge_budget_usd = -1\n", "router.hedge_budget_usd: expected 0 to 10 dollars, got -1"),

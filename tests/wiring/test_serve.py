@@ -88,14 +88,15 @@ async def test_it_prints_commands_and_ends_on_a_signal(tmp_path: Path, number: s
 
 @pytest.mark.slow
 async def test_collector_looks_only_at_what_came_after_the_start(tmp_path: Path) -> None:
-    """Modules would make each full collection block the loop for 100 ms and more; and it runs rarely."""
+    """Modules would make each full collection block the loop for 100 ms and more; and it runs rarely. They are exempt
+    before there is a loop: else the start of an idle server would stall it.
+    """
     frozen = PROGRAM.replace("run(load(sys.argv[1]))", "run(load(sys.argv[1]), print_line=print_count)")
     counts = "{gc.get_threshold()[0]} {gc.get_freeze_count()}"
     count = f"import gc; print_count = lambda line: print(f'{{line}} {counts}', flush=True); "
     async with FakeVendor() as vendor, serving(config_file(tmp_path, vendor), count + frozen) as process:
         said = await lines_until(process, "Ctrl-C")
-    assert said[0].split()[-2:] == ["700", "0"]
-    assert int(said[-1].split()[-1]) > 10_000
+    assert 10_000 < int(said[0].split()[-1]) < int(said[-1].split()[-1])
     assert int(said[-1].split()[-2]) == COLLECTED_AFTER[0]
 
 

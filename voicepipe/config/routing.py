@@ -47,6 +47,7 @@ def read_routing(leaves: Leaves, router: RouterOptions, read: Read) -> Routing:
     for name, pool in pools.items():
         if not pool.models:
             raise ConfigError(f"pools.{name}.models: expected one or more of provider/model, got none")
+        check_specs({name: pool}, _no_pool)
     rules = tuple(_rule(name, read, leaves) for name in _names("rules", leaves))
     experiments = tuple(_experiment(name, read, leaves) for name in _names("experiments", leaves))
     for key, pool in (
@@ -66,6 +67,12 @@ def check_pool(pool: str, pools: Mapping[str, PoolOptions], *, key: str) -> None
     if pool not in pools:
         known = f"one of {', '.join(pools)}" if pools else "a pool that has a section [pools.NAME]"
         raise ConfigError(f"{key}: expected {known}, got {pool!r}")
+
+
+def _no_pool(text: str, key: str) -> None:
+    """Refuse a pool among models, for which several orders and limits would count at once."""
+    if text.partition("/")[0] == POOL:
+        raise ConfigError(f"{key}: expected provider/model, got the pool {text!r}; name its models instead")
 
 
 def check_specs(pools: Mapping[str, PoolOptions], check: Callable[[str, str], None]) -> None:
@@ -96,9 +103,11 @@ def pools_of(agents: Mapping[str, Mapping[Stage, tuple[str, ...]]], routing: Rou
     found: dict[tuple[str, Stage], str] = {}
     for agent, its in agents.items():
         for stage, specs in its.items():
-            if (name := pool_named(specs)) is None:
-                continue
             key = f"agents.{agent}.{stage}"
+            if (name := pool_named(specs)) is None:
+                for text in specs:
+                    _no_pool(text, key)
+                continue
             check_pool(name, routing.pools, key=key)
             other, where = stage_of.setdefault(name, (stage, f"those of {key}"))
             if other != stage:

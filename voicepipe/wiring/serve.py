@@ -42,6 +42,7 @@ def run(
     Raises:
         VoicepipeError: the server or its local models could not start; the text says why.
     """
+    set_aside_what_stays()  # most of it is there already, and no event loop to block
     with asyncio.Runner(loop_factory=loop_factory()) as runner, logging_to():
         runner.run(serve(settings, print_line or print_to_terminal, read))
 

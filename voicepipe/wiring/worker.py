@@ -67,6 +67,7 @@ def main() -> int:
     start: WorkerStart = pickle.load(sys.stdin.buffer)
     end = socket.socket(fileno=int(sys.argv[1]))
     end.set_inheritable(False)
+    set_aside_what_stays()
     with asyncio.Runner(loop_factory=loop_factory()) as runner, logging_to():
         return runner.run(_serve(start, end))
 
