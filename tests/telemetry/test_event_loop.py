@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
 from voicepipe import clock
 from voicepipe.errors import ConfigError
+from voicepipe.telemetry import event_loop
 from voicepipe.telemetry.event_loop import (
     CPU_EDGES_MS,
     LAG_EDGES_MS,
@@ -28,6 +30,7 @@ from voicepipe.telemetry.event_loop import (
     monitoring,
 )
 from voicepipe.telemetry.stall_log import MAX_STALLS, StallLog
+from voicepipe.telemetry.thread_stack import is_in_loop, stack_of
 from voicepipe.testing.waiting import WAIT_S, eventually
 
 
@@ -108,6 +111,29 @@ async def test_an_idle_loop_on_a_busy_machine_is_no_stall(lines: Lines) -> None:
         monitor._timer.cancel()  # as late as on a machine that gives this process no CPU
         assert await asyncio.to_thread(caught)
     assert monitor._stack_sample[1] == ()
+    assert lines.fields == []
+
+
+def test_an_idle_loop_in_c_on_a_busy_machine_is_no_stall(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server's own loop: it waits in C code, below no frame of a selector."""
+    looked, stacks = threading.Event(), list[tuple[str, ...]]()
+
+    def look(thread_id: int) -> tuple[str, ...]:
+        stacks.append(stack_of(thread_id))
+        looked.set()
+        return stacks[-1]
+
+    async def idle() -> None:
+        with monitoring() as monitor:
+            assert monitor._timer is not None
+            monitor._timer.cancel()  # as late as on a machine that gives this process no CPU
+            assert await asyncio.to_thread(looked.wait, WAIT_S)
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(event_loop, "stack_of", look)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(idle())
+    assert is_in_loop(stacks[0]), stacks
     assert lines.fields == []
 
 

@@ -21,7 +21,7 @@ from voicepipe.errors import ConfigError
 from voicepipe.quantile import Sketch
 from voicepipe.telemetry.log import log_event
 from voicepipe.telemetry.stall_log import StallLog
-from voicepipe.telemetry.thread_stack import is_idle, stack_of
+from voicepipe.telemetry.thread_stack import is_idle, is_in_loop, stack_of
 
 LAG_EDGES_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)
 """Upper edges of the buckets in which lags are counted; longer lags are counted after the last."""
@@ -275,6 +275,8 @@ class EventLoopMonitor:
             stack = stack_of(self._thread_id)
         except OSError:  # no file descriptor is left
             return
+        if is_in_loop(stack):
+            return  # the CPU time tells a loop that is blocked from one that awaits its next event
         if is_idle(stack):
             stack = ()
         if self._due_us != due_us:

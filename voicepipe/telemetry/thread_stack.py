@@ -24,6 +24,8 @@ _SWITCH_INTERVAL_S: Final = 1.0
 
 _IDLE: Final = re.compile(r"\bselectors\.py:\d+ select$")
 
+_IN_LOOP: Final = re.compile(r"\basyncio/(?:runners\.py:\d+ run|base_events\.py:\d+ run_\w+)$")
+
 
 def stack_of(thread_id: int) -> tuple[str, ...]:
     """Return where a thread is, innermost first, as `file:line function`; of a file's path the last three parts.
@@ -62,6 +64,13 @@ def _walked_stack(thread_id: int) -> tuple[str, ...]:
     finally:
         sys.setswitchinterval(interval_s)
     return tuple(found)
+
+
+def is_in_loop(stack: tuple[str, ...]) -> bool:
+    """Return whether a thread runs an event loop that is written in C, and no Python code: it awaits its next event, as
+    a rule, or else C code blocks it.
+    """
+    return bool(stack) and _IN_LOOP.search(stack[0]) is not None
 
 
 def is_idle(stack: tuple[str, ...]) -> bool:
