@@ -198,6 +198,7 @@ async def test_an_empty_answer_of_the_only_model_is_a_failure(pool: Any, cue: Ll
         assert isinstance(came.failure, StageBroken | StageRefused)
         assert "filter" in came.failure.why or "the answer is empty" in came.failure.why
         assert not came.is_whole
+        assert came.text == ""
 
 
 async def test_filtered_answers_open_no_circuit_breaker(pool: Any) -> None:
@@ -210,11 +211,15 @@ async def test_filtered_answers_open_no_circuit_breaker(pool: Any) -> None:
     assert health.state == "closed"
 
 
-async def test_blank_text_before_the_first_word_is_passed_on_with_it(pool: Any) -> None:
+@pytest.mark.parametrize("home", ["voice", ""])
+async def test_blank_text_before_the_first_word_is_passed_on_with_it(pool: Any, home: str) -> None:
+    """In a pool and without one."""
     pooled = await pool(1)
+    model = RoutedModel(pooled.model._first, home, pooled.model._routes, metadata={})
     pooled.vendors[0].llm.usual = LlmCue(tokens=("\n", " ", "Hello", " there"))
-    came = await pooled.request(HI)
+    came = await replace(pooled, model=model).request(HI)
     assert came.text == "\n Hello there"
+    assert [event.text for event in came.events if isinstance(event, TextDelta)] == ["\n Hello", " there"]
 
 
 async def test_a_slower_first_choice_comes_back_by_one_probe(pool: Any) -> None:

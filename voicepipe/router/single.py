@@ -151,6 +151,9 @@ class _SingleAnswer:
     ) -> None:
         self._provider, self._events, self._observed = provider, events, observed
         self._first = FirstToken(is_spoken=is_spoken)
+        self._held = ""
+        """The text before the first token. It is held, so that an answer without one fails before any text."""
+
         self._empty: Finished | None = None
         self._first_ms: int | None = None
         self._last_ms = 0
@@ -165,18 +168,26 @@ class _SingleAnswer:
         return self
 
     async def __anext__(self) -> ModelEvent:
-        event = await self._observed.next(self._events, at_end=self._raise_if_empty)
-        match event:
-            case TextDelta() | CallDelta():
-                self._first.look(event)
-                self._last_ms = clock.monotonic_ms()
-                self._first_ms = self._last_ms if self._first_ms is None else self._first_ms
-            case Usage() if event.is_possible:
-                self.usage = summed(self.usage, event)
-            case Finished() if not self._first.found:
-                self._empty = event
-                return await anext(self)
-        return event
+        while True:
+            event = await self._observed.next(self._events, at_end=self._raise_if_empty)
+            match event:
+                case TextDelta() | CallDelta():
+                    self._last_ms = clock.monotonic_ms()
+                    self._first_ms = self._last_ms if self._first_ms is None else self._first_ms
+                    if self._first.found:
+                        return event
+                    if self._first.look(event):
+                        return self._with_held(event)
+                    self._held += event.text if isinstance(event, TextDelta) else ""
+                case Finished() if not self._first.found:
+                    self._empty = event
+                case _:
+                    if isinstance(event, Usage) and event.is_possible:
+                        self.usage = summed(self.usage, event)
+                    return event
+
+    def _with_held(self, event: TextDelta | CallDelta) -> ModelEvent:
+        return TextDelta(self._held + event.text) if isinstance(event, TextDelta) else event
 
     def _raise_if_empty(self) -> None:
         if self._empty is not None:
