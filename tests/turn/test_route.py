@@ -52,6 +52,7 @@ def test_continuation_follows_the_first_provider_in_the_route() -> None:
     scenario.passes(5_000)
     record = scenario.driver.records["turn_s_0001"]
     assert record.route == "first choice; continues for a/m: cut"
+    assert next(span.owner for span in record.stages if span.stage == "llm_ttft") == "a/m"
     assert (record.pool, record.arm) == ("new", "summer/new")
     assert record.actions == ("continuation",)
 
@@ -202,6 +203,21 @@ def test_a_late_first_output_is_owned_by_the_provider_that_was_waited_for() -> N
     owners = {span.stage: span.owner for span in record.stages}
     assert (owners["llm_ttft"], owners["tts_ttfb"]) == ("a/llm", "fake/tts")
     assert (dict(record.providers)["llm"], dict(record.providers)["tts"]) == ("c/llm", "b/tts")
+
+
+def test_a_voice_that_continues_is_not_blamed_for_the_first_audio() -> None:
+    scenario = Scenario()
+    scenario.says()
+    scenario.begins_to_answer("It is noon.")
+    turn = scenario.started()[-1]
+    changed = e.SynthesizerChanged(turn.turn, turn.revision, "b/tts", "continuation", "fake/tts: broke", 5)
+    scenario.driver.at(scenario.driver.now_ms, changed)
+    scenario.clause("And then?")
+    scenario.model_done()
+    scenario.voice_done()
+    scenario.passes(5_000)
+    record = scenario.driver.records["turn_s_0001"]
+    assert next(span.owner for span in record.stages if span.stage == "tts_ttfb") == "fake/tts"
 
 
 def test_stt_change_in_silence_is_not_recorded() -> None:

@@ -232,6 +232,7 @@ async def test_each_stage_is_blamed_in_a_sentence(watched: Watched) -> None:
     """Whatever is a second late, the sentence at the top of its turn's page names it and whose it is."""
     behind = turn_record((*MARKS[:-1], ("earlier_audio_ended", 7_300), ("first_audible", 7_320)))
     records = [*(late(mark, owner) for mark, owner, _ in PLANTED), record_plain(behind, "default")]
+    records.append(late("first_delta", "minds/hangs", "minds/quick"))
     records += [record_plain(with_tools(*names), "default") for names in (("find_table",), ("find_table", "book"))]
     async with watched.page() as page:
         script = f"import('/web/dashboard/why.js').then(({{ why }}) => {json.dumps(records)}.map((turn) => why(turn)))"
@@ -241,7 +242,8 @@ async def test_each_stage_is_blamed_in_a_sentence(watched: Watched) -> None:
         "the tool find_table (run by the client) took 2340 ms, of 500 allowed.",
         "the tools find_table and book (run by the client) took 2340 ms, of 500 allowed.",
     )
-    sentences = (waited, *tools, *(words for _, _, words in PLANTED))
+    stood_in = "the LLM minds/hangs was waited for, and minds/quick served in its place after 1235 ms, of 600 allowed."
+    sentences = (waited, stood_in, *tools, *(words for _, _, words in PLANTED))
     assert [words for words in sentences if not any(words in sentence for sentence in text)] == []
     assert all(re.match(r"\d+ ms too late: ", sentence) for sentence in text)
 
@@ -254,12 +256,13 @@ def with_tools(*names: str) -> TurnRecord:
     return turn_record((*before, *called, *((name, ms + 2_540) for name, ms in after)), tools=calls, owners=OF_TOOL)
 
 
-def late(mark: str, owner: str) -> dict[str, Any]:
-    """A turn whose way to `mark` took a second longer, all owners being `owner`."""
+def late(mark: str, owner: str, provider: str = "") -> dict[str, Any]:
+    """A turn whose way to `mark` took a second longer, all owners being `owner`; `provider` has served it instead."""
     at = dict(MARKS)
     moved = tuple((name, ms + 1_000 * (ms >= at[mark] and name != "voiced_last")) for name, ms in MARKS)
     stages = ("silence", "endpoint", "llm_ttft", "first_clause", "tts_ttfb", "overhead", "playback")
-    return record_plain(turn_record(moved, owners=dict.fromkeys(stages, owner)), "default")
+    served = tuple((kind, provider or owner) for kind in ("stt", "llm", "tts"))
+    return record_plain(turn_record(moved, owners=dict.fromkeys(stages, owner), providers=served), "default")
 
 
 async def test_events_are_read_however_the_line_cuts_them(watched: Watched) -> None:

@@ -196,6 +196,7 @@ class AgentSide:
             return
         turn.mark(attribution.FIRST_CLAUSE, now_ms)
         turn.account.providers["tts"] = event.provider
+        turn.account.waited_for["tts"] = turn.account.waited_for.get("tts") or event.provider
         turn.account.tts_usage.add_played(event.provider, len(event.text) if event.n_chars is None else event.n_chars)
         turn.reply.actions += ["short_clause"] if event.shortened else []
         self._step(turn, now_ms, ready=False)

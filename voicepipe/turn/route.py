@@ -23,7 +23,7 @@ def model_chosen(turn: Turn, event: e.ModelChosen, now_ms: int) -> None:
     """Record the router's choice of LLM: the stage belongs to it from here on."""
     turn.account.providers["llm"] = event.provider
     if attribution.FIRST_DELTA not in turn.marks:
-        turn.account.waited_for["llm"] = event.waited_for
+        turn.account.waited_for["llm"] = event.waited_for or event.provider
     turn.reply.pool, turn.reply.arm = event.pool, event.arm
     if event.why or turn.reply.route:
         turn.reply.route.append(event.why)
@@ -36,7 +36,7 @@ def synthesizer_changed(turn: Turn, event: e.SynthesizerChanged, now_ms: int) ->
     )
     turn.account.providers["tts"] = event.provider
     if attribution.FIRST_SOUND not in turn.marks:
-        turn.account.waited_for["tts"] = event.waited_for
+        turn.account.waited_for["tts"] = event.waited_for or event.provider
     turn.reply.route.append(f"{event.provider} speaks: {event.why}")
     if event.role in ACTIONS:
         turn.reply.actions.append(ACTIONS[event.role])

@@ -226,7 +226,9 @@ class Accounting:
     """Stage -> the provider that served it latest."""
 
     waited_for: dict[str, str] = field(default_factory=dict)
-    """Stage -> the provider that was waited for longer than the one that served it then."""
+    """Stage -> the provider that its first output was waited for longest, whichever has served it since. Empty: as in
+    `providers`.
+    """
 
     speculation: Speculation = field(default_factory=Speculation)
     input_tokens: int = 0

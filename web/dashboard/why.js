@@ -27,6 +27,9 @@ const DID = {
   playback: (_, ms) => `playback took ${ms} ms`,
 };
 
+/** What the provider of a stage is that another one may end in its place. @type {Record<string, string>} */
+const KINDS = { endpoint: "stt", llm_ttft: "llm", tts_ttfb: "tts" };
+
 /** The names of the marks on the page. */
 export const MARKS = /** @type {Record<string, string>} */ ({
   voiced_last: "User's last voiced sample (t0), or request",
@@ -94,15 +97,15 @@ export function why(turn) {
   if (turn.total_ms === null) return unplayed(turn);
   const stage = culprit(turn);
   if (turn.total_verdict !== "over") return within(turn, stage);
-  return `${turn.total_ms - turn.total_limit_ms} ms too late${stage ? `: ${blame(stage, turn.tools)}` : ""}.`;
+  return `${turn.total_ms - turn.total_limit_ms} ms too late${stage ? `: ${blame(stage, turn)}` : ""}.`;
 }
 
 /**
  * @param {any} stage the worst one
- * @param {{name: string, ran_by: string}[]} tools
+ * @param {TurnRecord} turn
  */
-function blame(stage, tools) {
-  const did = stage.stage === "tool" ? toolDeed(stage, tools) : deed(stage);
+function blame(stage, turn) {
+  const did = stage.stage === "tool" ? toolDeed(stage, turn.tools) : deed(stage, turn);
   if (stage.waited_ms > stage.limit_ms) return `${did}, of ${stage.limit_ms} allowed`;
   return `no stage broke its limit, but all together did. Longest: ${did}`;
 }
@@ -118,9 +121,17 @@ function toolDeed({ waited_ms }, tools) {
   return `${named} (run by the ${sides.join(" and the ")}) took ${waited_ms} ms`;
 }
 
-/** @param {any} stage */
-function deed({ stage, owner, waited_ms }) {
+/**
+ * @param {any} stage
+ * @param {TurnRecord} turn
+ */
+function deed({ stage, owner, waited_ms }, { providers, actions }) {
   if (stage === "endpoint" && ENDED[owner]) return ENDED[owner](waited_ms);
+  const kind = KINDS[stage];
+  const other = kind && !ENDED[owner] && !actions.includes("continuation") ? providers[kind] : "";
+  if (other && other !== owner) {
+    return `the ${kind.toUpperCase()} ${owner} was waited for, and ${other} served in its place after ${waited_ms} ms`;
+  }
   const named = ENDED[owner] ? "" : owner;
   return DID[stage]?.(named, waited_ms) ?? `${stageName(stage)} took ${waited_ms} ms`;
 }
