@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shlex
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +20,9 @@ MAX_BYTES: Final = 1 << 20
 """Limit of a list of models that is read."""
 
 _OK: Final = 200
-_NOT_FOR_CHAT: Final = re.compile(r"embed|rerank|whisper|\btts\b", re.IGNORECASE)
+_NOT_FOR_CHAT: Final = re.compile(
+    r"embed|rerank|whisper|\btts\b|\bbge\b|\bgte\b|\be5\b|minilm|paraphrase|\bclip\b", re.IGNORECASE
+)
 """Names of models that cannot hold a conversation."""
 
 
@@ -77,7 +80,9 @@ async def offer(settings: Settings, addresses: tuple[UsualAddress, ...] = USUAL)
     for at, task in zip(addresses, tasks, strict=True):
         if model := task.result():
             address = "" if at.is_known else f"--set providers.{at.provider}.base_url={at.base_url} "
-            return f"{at.title} runs here: to answer with it, add {address}--llm {at.provider}/{model}"
+            return (
+                f"{at.title} runs here: to answer with it, add {address}--llm {shlex.quote(f'{at.provider}/{model}')}"
+            )
     return None
 
 
