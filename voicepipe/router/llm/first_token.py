@@ -10,7 +10,7 @@ from voicepipe.errors import StageBroken, StageError, StageRefused
 from voicepipe.ports.model import CallDelta, Finished, ModelEvent, TextDelta
 from voicepipe.ports.speech_text import ClauseNormalizer
 
-MAX_UNSPOKEN_CHARS: Final = 4_000
+MAX_UNSPOKEN_CHARS: Final = 1_000
 """After so many characters without anything to say, as in a block of code, the answer counts as begun."""
 
 _PLAIN: Final = re.compile(r"\s*[^\W_][\w\s.,!?'-]*")
@@ -48,7 +48,10 @@ class FirstToken:
         if not self._text and _PLAIN.fullmatch(text):
             return True
         self._text += text
-        return len(self._text) > MAX_UNSPOKEN_CHARS or bool(ClauseNormalizer(None).read(_OPEN_TAG.sub("", self._text)))
+        if len(self._text) > MAX_UNSPOKEN_CHARS:
+            return True
+        # Only a letter or a digit can be spoken, so most markup needs no look at the whole text.
+        return any(map(str.isalnum, text)) and bool(ClauseNormalizer(None).read(_OPEN_TAG.sub("", self._text)))
 
 
 def empty_answer(provider: str, finished: Finished) -> StageError:
