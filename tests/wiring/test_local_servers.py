@@ -68,7 +68,7 @@ async def test_ollama_is_found_with_its_first_model_that_can_talk(tmp_path: Path
     assert found == "Ollama runs here: to answer with it, add --llm ollama/llama3.2:3b"
 
 
-async def test_a_model_for_embeddings_is_not_offered(tmp_path: Path) -> None:
+async def test_a_model_for_embeddings_is_not_proposed(tmp_path: Path) -> None:
     """Many of them have no such word in their name."""
     names = ("bge-m3:latest", "all-minilm:33m", "paraphrase-multilingual", "multilingual-e5-large", "gemma3:4b")
     async with fake(OLLAMA, listed(*names)) as at:
@@ -76,7 +76,7 @@ async def test_a_model_for_embeddings_is_not_offered(tmp_path: Path) -> None:
     assert found == "Ollama runs here: to answer with it, add --llm ollama/gemma3:4b"
 
 
-async def test_the_offered_options_can_be_pasted(tmp_path: Path) -> None:
+async def test_the_options_can_be_pasted(tmp_path: Path) -> None:
     """llama.cpp names a model by its file, which may have a space."""
     async with fake(LLAMA_CPP, listed("/my models/a.gguf", owned_by="llamacpp")) as at:
         found = await offer(settings_with(tmp_path), (at,))
