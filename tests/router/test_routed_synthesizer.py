@@ -225,6 +225,14 @@ async def test_a_voice_that_fails_at_once_is_not_what_was_waited_for() -> None:
     assert [(each.role, each.waited_for) for each in provider_events] == [("replacement", "")]
 
 
+@pytest.mark.parametrize("policy", ["hedge", "race", "fallback", "single"])
+async def test_a_voice_without_audio_for_its_text_is_replaced(policy: str) -> None:
+    """It ends without an error, as a voice of a package of its own may."""
+    first, second = named(TtsCue(ms_per_char=0), TtsCue())
+    spoken_audio, _ = split(await events_of(routed(first, second, policy=policy), VOICE, "Hello."))
+    assert np.array_equal(sound_of(spoken_audio, 0), tone("Hello."))
+
+
 class Reporting(FakeSynthesizer):
     """Report a connection before the audio, and between its pieces."""
 

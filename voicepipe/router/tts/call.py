@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from voicepipe.errors import StageError
+from voicepipe.errors import StageBroken, StageError
 from voicepipe.ports.synthesizer import Speech, SpeechEvent, Spoken, Synthesizer, Voice
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.race import Attempt
@@ -87,14 +87,18 @@ class SynthesizerCall(RacingCall[Spoken]):
             listener.on_failure(self, failure)
 
     async def _pass_speech(self, listener: SynthesizerCallListener) -> None:
+        has_audio = False
         async with self.speaker.synthesizer.open(self._voice) as speech:
             self._begin(speech)
             async for event in speech:
                 if isinstance(event, Spoken):
+                    has_audio = has_audio or bool(len(event.samples))
                     listener.on_audio(self, self._placed(event))
                     await listener.wait_for_room(self)
                 else:
                     listener.on_event(self, event)
+        if self.n_chars and not has_audio:
+            raise StageBroken("tts", provider=self.spec, why="the answer had no audio", retryable=True)
         listener.on_complete(self)
 
     def _begin(self, speech: Speech) -> None:
