@@ -65,7 +65,7 @@ def side_by_side(most: int, per_core: int = 2) -> tuple[str, ...]:
     return ("-n", str(min(most, per_core * n_cores)), "--dist", "worksteal")
 
 
-SIDE_BY_SIDE = side_by_side(4, 2)
+SIDE_BY_SIDE = side_by_side(5, 3)
 """For the slow tests too: each process starts a browser and loads the local models."""
 
 QUICK_SIDE_BY_SIDE = side_by_side(8, 3)
