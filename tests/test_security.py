@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import asyncio
 import os
-import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from yarl import URL
 from tests import docs
 from voicepipe.auth.apikeys import ApiKeys
 from voicepipe.clock import unix_s
+from voicepipe.testing.free_port import free_port
 from voicepipe.testing.waiting import WAIT_S, eventually
 
 
@@ -345,11 +345,3 @@ async def fetched(url: str) -> str | None:
             return str(secret["value"])
     except aiohttp.ClientConnectorError:
         return None
-
-
-def free_port() -> int:
-    """Return a port that the kernel has just picked: the examples can't report theirs."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -39,6 +39,7 @@ from voicepipe.testing.fakes import deepgram_stt
 from voicepipe.testing.fakes.cues import CallCue, LlmCue, SttCue, tokens
 from voicepipe.testing.fakes.deepgram_stt import FakeDeepgram
 from voicepipe.testing.fakes.vendor import FakeVendor
+from voicepipe.testing.free_port import free_port
 from voicepipe.testing.waiting import eventually
 from voicepipe.wiring import running
 
@@ -360,14 +361,6 @@ async def asterisk(root: Path, folder: Path) -> AsyncIterator[Callable[[str], Aw
     finally:
         server.terminate()
         await server.wait()
-
-
-def free_port(kind: int = socket.SOCK_STREAM) -> int:
-    """Return a port that is free now."""
-    with socket.socket(type=kind) as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 @asynccontextmanager

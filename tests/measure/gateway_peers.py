@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import secrets
-import socket
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -17,6 +16,7 @@ from typing import Final
 import aiohttp
 
 from voicepipe.errors import ConfigError
+from voicepipe.testing.free_port import free_port
 
 START_S: Final = 90.0
 """Timeout for a server's first answer. LiteLLM's imports alone take 15 s on a busy machine."""
@@ -55,7 +55,7 @@ async def vendor(n_tokens: int) -> AsyncIterator[Peer]:
 @asynccontextmanager
 async def ourselves(behind: Peer, folder: Path) -> AsyncIterator[Peer]:
     """Start `voicepipe serve` before that vendor, used with an API key."""
-    port = _free_port()
+    port = free_port()
     data_dir = ("--data-dir", str(folder / "data"))
     key = await _output(sys.executable, "-m", "voicepipe", "keys", "create", *data_dir)
     settings = (
@@ -76,7 +76,7 @@ async def litellm(behind: Peer, folder: Path, environment: Path) -> AsyncIterato
 
     Its download of prices and its telemetry are disabled: nothing leaves this machine.
     """
-    port, key = _free_port(), f"sk-{secrets.token_hex(24)}"
+    port, key = free_port(), f"sk-{secrets.token_hex(24)}"
     parameters = {"model": "openai/bench", "api_base": behind.url, "api_key": "none"}
     config = {
         "model_list": [{"model_name": "bench", "litellm_params": parameters}],
@@ -149,11 +149,3 @@ def _key_in(text: str) -> str:
 
 def _bearer(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
-
-
-def _free_port() -> int:
-    """Return a free port, since LiteLLM takes no port 0. If another process takes it first, the start fails."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port

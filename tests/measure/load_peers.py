@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import contextlib
 import os
-import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from voicepipe.bench.load.rows import RowFile, row_of
 from voicepipe.bench.load.servers import OTHERS_CORE, SERVER_CORE, fake_providers
 from voicepipe.bench.load.user import sentence
 from voicepipe.bench.load.wire_protocols import PIPECAT, RATE_HZ, RAW, WireProtocol
+from voicepipe.testing.free_port import free_port
 
 SCRIPTS: Final = Path(__file__).with_name("peers")
 START_S: Final = 60.0
@@ -61,7 +61,7 @@ async def running(name: str, python: Path, providers: str, *, silence_ms: int, p
     Raises:
         RuntimeError: it ended, or does not listen in time.
     """
-    peer, port = PEERS[name], _free_port()
+    peer, port = PEERS[name], free_port()
     options = ["--port", str(port), "--providers", providers.removeprefix("http://"), "--mode", peer.mode]
     process = await asyncio.create_subprocess_exec(
         python, SCRIPTS / f"{peer.project}_server.py", *options, "--silence-ms", str(silence_ms)
@@ -84,12 +84,6 @@ async def running(name: str, python: Path, providers: str, *, silence_ms: int, p
         if process.returncode is None:
             process.kill()
             await process.wait()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 async def _listens(port: int) -> bool:

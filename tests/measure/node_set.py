@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import sys
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import AsyncIterator, Mapping
@@ -20,6 +19,7 @@ from tests.measure.node_users import answer_cue, speech_cue
 from voicepipe.testing.fakes.cartesia_tts import KEY, FakeCartesia
 from voicepipe.testing.fakes.cues import SttCue
 from voicepipe.testing.fakes.vendor import FakeVendor
+from voicepipe.testing.free_port import free_port
 from voicepipe.testing.redis import RedisServer
 from voicepipe.testing.waiting import eventually
 
@@ -68,14 +68,6 @@ stt = "fake/stt"
 llm = "fake/llm"
 tts = "cartesia/sonic-3"
 """
-
-
-def free_port() -> int:
-    """Return a port of loopback that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 @dataclass(slots=True)

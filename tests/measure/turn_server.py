@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import socket
 import sys
 import tempfile
 from collections.abc import AsyncIterator
@@ -30,6 +29,7 @@ from tests.server.rtc_user import rtc_call
 from voicepipe.config import load
 from voicepipe.server.tls import dev_certificate
 from voicepipe.testing.fakes.vendor import FakeVendor
+from voicepipe.testing.free_port import free_port
 from voicepipe.testing.waiting import eventually
 from voicepipe.wiring import running
 
@@ -45,12 +45,6 @@ N_OF_CLIENT: Final = 2
 
 START_S: Final = 10.0
 SDP_SESSION: Final = {"type": "realtime", "model": "default"}
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
 
 
 @asynccontextmanager

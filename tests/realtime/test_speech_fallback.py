@@ -129,7 +129,7 @@ async def test_an_answer_is_spoken_though_the_voice_breaks(
     assert said[-1] == "Anything else?"
     assert record["agent_text"] == "It is noon. Anything else?"
     assert record["providers"]["tts"] == "fake/tts"
-    assert record["actions"] == [action]
+    assert set(record["actions"]) == {action}  # of each reply: a stalled microphone starts a second one
     assert "cartesia/sonic-3: " in record["route"]
 
 

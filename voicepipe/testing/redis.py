@@ -10,7 +10,6 @@ import importlib.util
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from voicepipe.errors import VoicepipeError
+from voicepipe.testing.free_port import free_port
 
 Kind = Literal["redis", "valkey"]
 KINDS: Final[tuple[Kind, ...]] = ("redis", "valkey")
@@ -122,7 +122,7 @@ def redis_server(
         RedisError: it is missing, or did not start.
     """
     folder = Path(tempfile.mkdtemp(prefix="vp-redis-"))
-    server = RedisServer(kind, _program(kind), folder, _free_port(), host, prefix)
+    server = RedisServer(kind, _program(kind), folder, free_port(), host, prefix)
     try:
         server.start()
         yield server
@@ -144,10 +144,3 @@ def _of_wheel() -> str | None:
     folders = () if spec is None else spec.submodule_search_locations or ()
     found = (path for folder in folders for path in Path(folder).glob("_binaries/*/valkey-server"))
     return next((str(path) for path in found if os.access(path, os.X_OK)), None)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port

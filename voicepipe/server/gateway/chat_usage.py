@@ -106,7 +106,8 @@ class ChatUsage:
 
     def result(self, models: ChatModels, *, failed: bool) -> AnswerResult:
         """Return the result of the answer, for the log and the limits."""
-        is_unanswered = failed and self.ttft_ms is None
+        # An empty answer fails, and its provider charges for it.
+        is_unanswered = failed and self.ttft_ms is None and self._usage is None
         cost_usd = self.lost_usd if is_unanswered else self.cost_usd(models)
         cache = {} if self.cache is None else {"cache": self.cache}
         costs = {} if is_unanswered else {"cost_usd": cost_usd, **self._token_figures()}
