@@ -55,6 +55,9 @@ LOCKS = ROOT / "deploy" / "locks"
 LINT = (("ruff", "check", "."), ("ruff", "format", "--check", "."))
 TYPES = (("mypy",),)
 
+CHECKS = (*LINT, *TYPES)
+"""The checks that `test` runs before pytest, whose closing line comes last."""
+
 
 def side_by_side(most: int, per_core: int = 2) -> tuple[str, ...]:
     """Return pytest's options to run in so many processes for each core, up to `most`.
@@ -65,7 +68,7 @@ def side_by_side(most: int, per_core: int = 2) -> tuple[str, ...]:
     return ("-n", str(min(most, per_core * n_cores)), "--dist", "worksteal")
 
 
-SIDE_BY_SIDE = side_by_side(5, 3)
+SIDE_BY_SIDE = side_by_side(4, 2)
 """For the slow tests too: each process starts a browser and loads the local models."""
 
 QUICK_SIDE_BY_SIDE = side_by_side(8, 3)
@@ -294,27 +297,18 @@ class Environment:
 def test(environment: Environment, arguments: list[str], missing: list[str]) -> int:
     """Run every check, even after a failure, and pytest last; return 0 if all of them passed.
 
-    mypy runs beside pytest, which leaves it most of a core: the tests wait for two thirds of their time.
-
     Args:
         missing: what cannot be checked here and why: printed before and after, and never a success.
     """
     failed = [f"not checked: {each}" for each in missing]
     for line in failed:
         say(f"voicepipe: {line}")
-    for check in LINT:
+    for check in CHECKS:
         say(f"voicepipe: {' '.join(check)}")
-        if run(environment, *check):
+        if run(environment, check[0], *check[1:]):
             failed.append(f"{' '.join(check)} FAILED")
             say(f"voicepipe: {failed[-1]}")
-    say(f"voicepipe: {' '.join(TYPES[0])}, and beside it pytest")
-    types = start(environment, *TYPES[0])
-    try:
-        outcome = run(environment, "python", "-m", "pytest", *SIDE_BY_SIDE, *arguments)
-    finally:
-        types_failed = types.wait()
-    if types_failed:
-        failed.append(f"{' '.join(TYPES[0])} FAILED")
+    outcome = run(environment, "python", "-m", "pytest", *SIDE_BY_SIDE, *arguments)
     for line in failed:
         say(f"voicepipe: {line}")
     return outcome or int(bool(failed))
@@ -335,19 +329,14 @@ def search(environment: Environment, arguments: list[str], minutes: float) -> in
 
 
 def run(environment: Environment, program: str, *arguments: str) -> int:
-    """Run a program of the environment in the clone; return its exit status."""
-    return start(environment, program, *arguments).wait()
-
-
-def start(environment: Environment, program: str, *arguments: str) -> subprocess.Popen[bytes]:
-    """Start a program of the environment in the clone.
+    """Run a program of the environment in the clone; return its exit status.
 
     Compiled modules are stored, also where the caller's environment says otherwise: the tests start some hundred
     processes, and without them each compiles all modules that it imports.
     """
     command = [str(environment.program(program)), *arguments]
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return subprocess.Popen(command, cwd=ROOT, env=variables)
+    return subprocess.run(command, cwd=ROOT, env=variables, check=False).returncode
 
 
 def prepare(command: str) -> tuple[str | None, list[str]]:

@@ -27,12 +27,12 @@ async def app_with(fake_server: Any) -> AsyncIterator[Callable[..., Any]]:
     """`await app_with(fault)`: an agent whose first model does that with every question, and whose second answers."""
     async with AsyncExitStack() as stack:
 
-        async def opened(fault: Fault, answer: str = "It is noon.") -> Any:
+        async def opened(fault: Fault, answer: str = "It is noon.", ttft_ms: int = 0) -> Any:
             settings = {"agents.default.llm": "fake/first,fake/second", "router.order": "given"}
             server = await stack.enter_async_context(fake_server(settings))
             by_model = {
                 "first": LlmCue(tokens=tokens(LONG), fault=fault),
-                "second": LlmCue(tokens=tokens(answer)),
+                "second": LlmCue(tokens=tokens(answer), ttft_ms=ttft_ms),
             }
             server.vendor.llm.usual = lambda received: by_model[received["model"]]
             return server
@@ -78,12 +78,16 @@ async def test_the_user_is_answered_though_the_first_model_is_down(
     assert record["attempts"][1]["began_ms"] < 600
 
 
-@pytest.mark.parametrize(("fault", "owner"), [(Hang(), "fake/first"), (Status(500), "fake/second")])
+@pytest.mark.parametrize(
+    ("fault", "ttft_ms", "owner"), [(Hang(), 0, "fake/first"), (Status(500), 1_500, "fake/second")]
+)
 async def test_the_stage_belongs_to_the_model_that_was_waited_for_longest(
-    app_with: Callable[..., Any], speech: Samples, fault: Fault, owner: str
+    app_with: Callable[..., Any], speech: Samples, fault: Fault, ttft_ms: int, owner: str
 ) -> None:
-    """Of two, the first hangs: the second has answered, and is not late. A failure at once takes no time."""
-    _, record = await answered(await app_with(fault), speech)
+    """Of two, the first hangs: the second has answered, and is not late. A failure at once takes less time than the
+    second one's answer.
+    """
+    _, record = await answered(await app_with(fault, ttft_ms=ttft_ms), speech)
     stages = {stage["stage"]: stage["owner"] for stage in record["stages"]}
     assert (stages["llm_ttft"], stages["first_clause"]) == (owner, "fake/second")
     assert record["providers"]["llm"] == "fake/second"

@@ -106,6 +106,7 @@ async def test_an_idle_loop_on_a_busy_machine_is_no_stall(lines: Lines) -> None:
             time.sleep(0.005)
         return bool(monitor._stack_sample[0])
 
+    await asyncio.to_thread(time.sleep, 0)  # the thread is there: its start would block the loop
     with monitoring() as monitor:
         assert monitor._timer is not None
         monitor._timer.cancel()  # as late as on a machine that gives this process no CPU
@@ -124,6 +125,7 @@ def test_an_idle_loop_in_c_on_a_busy_machine_is_no_stall(lines: Lines, monkeypat
         return stacks[-1]
 
     async def idle() -> None:
+        await asyncio.to_thread(time.sleep, 0)  # the thread is there: its start would block the loop
         with monitoring() as monitor:
             assert monitor._timer is not None
             monitor._timer.cancel()  # as late as on a machine that gives this process no CPU
