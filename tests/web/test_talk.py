@@ -22,12 +22,13 @@ QUESTION_CLIP = ("ls_2414-128291-0003", 30_000)
 MEASURED = "document.querySelector('.agent .latency[data-outcome={outcome}]')?.dataset.turn"
 """The turn whose latency is shown, once it is over."""
 
+UNHURRIED = {"agents.default.end_of_turn": "silence", "agents.default.silence_ms": 1_500}
+"""A browser that a busy machine stops for half a second makes no two utterances of the question."""
+
 
 async def test_spoken_question_is_answered_in_speech(talking: Any) -> None:
     """The page mints, connects, sends the recording, and plays each sample of the answer, in order and once."""
-    # A browser that a busy machine stops for half a second makes no two utterances of the question.
-    unhurried = {"agents.default.end_of_turn": "silence", "agents.default.silence_ms": 1_500}
-    async with talking(says=QUESTION_CLIP, settings=unhurried) as talk, talk.page() as page:
+    async with talking(says=QUESTION_CLIP, settings=UNHURRIED) as talk, talk.page() as page:
         await page.start()
         await page.until(MEASURED.format(outcome="completed"))
         await page.until("document.querySelector('#scene').dataset.scene === 'listening'")
@@ -44,7 +45,7 @@ async def test_spoken_question_is_answered_in_speech(talking: Any) -> None:
 
 async def test_playback_is_reported_to_the_server(talking: Any) -> None:
     """While it plays and at its end; the turn's record then has the client's own time of playback."""
-    async with talking(says=QUESTION_CLIP) as talk, talk.page() as page:
+    async with talking(says=QUESTION_CLIP, settings=UNHURRIED) as talk, talk.page() as page:
         await page.start()
         turn_id = await page.until(MEASURED.format(outcome="completed"))
         await talk.record(turn_id, latency_source="reported")
