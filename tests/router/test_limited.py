@@ -20,6 +20,7 @@ from voicepipe.ports.synthesizer import RATE_HZ, Speech, SpeechEvent, Spoken, Sy
 from voicepipe.ports.transcriber import (
     Final,
     Interim,
+    Samples,
     Transcriber,
     TranscriberCapabilities,
     TranscriptEvent,
@@ -318,6 +319,24 @@ async def test_silence_without_end() -> None:
     came, why = await speech(Singer(repeat(Spoken(0, SILENCE))))
     assert "expected speech, got 5 s of silence" in why
     assert len(came) == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "sounds", "why"),
+    [
+        ("Hello.", (SILENCE, SILENCE), "expected speech, got only silence"),
+        ("Hello.", (SILENCE, TONE), ""),
+        ("Hello.", (TONE, SILENCE), ""),
+        (" ... ", (SILENCE,), ""),
+    ],
+)
+async def test_words_are_not_only_silence(text: str, sounds: tuple[Samples, ...], why: str) -> None:
+    """A text without words may be a pause."""
+    sent = [Spoken(0, each) for each in sounds]
+    came, failure = await speech(Singer(iter(sent)), text=text)
+    assert came == sent
+    assert why in failure
+    assert bool(failure) is bool(why)
 
 
 async def test_pauses_are_speech() -> None:

@@ -459,6 +459,18 @@ def test_silence_before_a_clause_counts_for_no_word() -> None:
     assert rest.text == "one two"
 
 
+@pytest.mark.parametrize("words", [(), (WordTime("three", 0), WordTime("four", 300))])
+def test_clauses_of_silence_are_all_said_again(words: tuple[WordTime, ...]) -> None:
+    """A TTS that sends nothing else has said nothing, whatever the times of its words."""
+    clauses, silence = ("one two", "three four"), np.zeros(RATE_HZ, dtype=np.int16)
+    progress = Progress(1.0)
+    progress.record(Spoken(0, silence), clauses)
+    progress.record(Spoken(1, silence, words), clauses)
+    rest = progress.go_on(clauses)
+    assert rest is not None
+    assert (rest.clause, rest.text, rest.played_ms) == (1, "one two three four", 1_000)
+
+
 def test_a_voice_shows_its_pace() -> None:
     """A clause that was spoken to its end gives the pace of the next one's words."""
     clauses = ("a" * 20, "bbbb cccc dddd")

@@ -82,8 +82,9 @@ async def test_a_model_that_says_nothing_any_more(server: Any) -> None:
     [
         (TtsCue(ms_per_char=10_000), "expected at most 34 s of audio for 12 characters, got more"),
         (TtsCue(raw=bytes(48_000 * 20)), "expected speech, got 10 s of silence"),
+        (TtsCue(raw=bytes(48_000)), "expected speech, got only silence"),
     ],
-    ids=["without end", "silence"],
+    ids=["without end", "silence", "a short silence"],
 )
 async def test_a_voice_that_goes_on_and_on(server: Any, cue: TtsCue, why: str) -> None:
     """The audio that was played stays; the reply fails."""

@@ -176,6 +176,9 @@ class _LimitedSpeech:
     def __init__(self, inner: Speech, name: str, limits: ProviderLimits) -> None:
         self._inner, self._events, self._name, self._limits = inner, aiter(inner), name, limits
         self._n_chars = self._n_words = self._n_samples = self._n_silent = 0
+        self._has_words = False
+        """Whether it was given something to say: a letter or a digit."""
+
         self._window_from_s: float | None = None
         self._window_s = 0.0
         """Time spent waiting for the synthesizer since the window began."""
@@ -186,6 +189,7 @@ class _LimitedSpeech:
     def say(self, clause: str) -> None:
         """Speak this clause after those before it."""
         self._n_chars += len(clause)
+        self._has_words = self._has_words or any(map(str.isalnum, clause))
         self._window_from_s = None
         self._inner.say(clause)
 
@@ -200,7 +204,11 @@ class _LimitedSpeech:
     async def __anext__(self) -> SpeechEvent:
         await self._loop_yielder.yield_to_loop()
         began_s = clock.loop_s()
-        event = await anext(self._events)
+        try:
+            event = await anext(self._events)
+        except StopAsyncIteration:
+            self._refuse_only_silence()
+            raise
         if not isinstance(event, Spoken):
             self._window_s += clock.loop_s() - began_s
             return event
@@ -221,6 +229,11 @@ class _LimitedSpeech:
         self._n_silent = self._n_silent + len(samples) if first_audible(samples) is None else 0
         if self._n_silent > self._limits.max_silence_s * RATE_HZ:
             raise _broken("tts", self._name, f"expected speech, got {self._limits.max_silence_s} s of silence")
+
+    def _refuse_only_silence(self) -> None:
+        """Refuse words that came as silence: the turn would count as spoken."""
+        if self._has_words and 0 < self._n_silent == self._n_samples:
+            raise _broken("tts", self._name, "expected speech, got only silence")
 
     def _refuse_slowness(self, samples: Samples, waited_s: float) -> None:
         """Refuse audio that trickles in. A window begins with audio, and anew with each clause."""

@@ -42,7 +42,9 @@ class Progress:
         self._n_before = self._before_ms = 0
         """Words of the clause that another synthesizer has spoken, and their duration."""
 
-        self._is_audible = False
+        self._is_audible = self._was_audible = False
+        """Whether anything was audible: of the clause so far, and of the turn."""
+
         self._char_ms = CHAR_MS / speed
         self._whole_chars = self._whole_ms = 0
 
@@ -58,10 +60,12 @@ class Progress:
         if not self._is_audible:
             audible = first_audible(spoken.samples)
             self._is_audible = audible is not None
+            self._was_audible = self._was_audible or self._is_audible
             self._n_silent += len(spoken.samples) if audible is None else audible
 
     def go_on(self, clauses: Sequence[str]) -> Rest | None:
-        """Return the rest of these clauses for another synthesizer; None: nothing is left."""
+        """Return the rest of these clauses for another synthesizer; None: nothing is left. If only silence has come,
+        the rest of the latest clause has those before it too, since the number of a clause never decreases."""
         for clause in range(max(0, self.clause), len(clauses)):
             words = clauses[clause].split()
             is_begun = clause == self.clause
@@ -69,7 +73,8 @@ class Progress:
             if is_begun:
                 self._by_another(n_said)
             if n_said < len(words):
-                return Rest(clause, " ".join(words[n_said:]), self._played_ms if is_begun else 0)
+                before = () if self._was_audible else clauses[:clause]
+                return Rest(clause, " ".join((*before, *words[n_said:])), self._played_ms if is_begun else 0)
         return None
 
     @property
@@ -90,7 +95,9 @@ class Progress:
 
     def _n_said(self, words: list[str]) -> int:
         """Return how many of the latest clause's words were played: by their times, or else by how long its audio
-        is."""
+        is. Silence has none."""
+        if not self._is_audible:
+            return self._n_before
         if self._words:
             return self._n_before + sum(word.start_ms + WORD_MS <= self._played_ms for word in self._words)
         sounded_ms = self._played_ms - self._before_ms - self._n_silent * 1_000 // RATE_HZ
