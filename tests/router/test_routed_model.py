@@ -201,6 +201,22 @@ async def test_an_empty_answer_of_the_only_model_is_a_failure(pool: Any, cue: Ll
         assert came.text == ""
 
 
+@EMPTY
+@pytest.mark.parametrize("n_vendors", [1, 2])
+async def test_an_answer_that_may_be_empty_ends_as_it_does(pool: Any, cue: LlmCue, n_vendors: int) -> None:
+    """The rest of an answer may be nothing, in a pool and without one; what was cut short or filtered still fails."""
+    pooled = await pool(n_vendors, policy="race" if n_vendors > 1 else "single")
+    single = replace(pooled, model=RoutedModel(pooled.model._first, "", pooled.model._routes, metadata={}))
+    for each in (pooled,) if n_vendors > 1 else (pooled, single):
+        for vendor in each.vendors:
+            vendor.llm.usual = cue
+        came = await each.request(replace(SPOKEN, may_be_empty=True))
+        is_visible = bool("".join(cue.tokens).strip())
+        assert came.is_whole is (is_visible or cue.finish == "stop")
+        assert came.text.strip() == ("".join(cue.tokens) if came.is_whole else "").strip()
+        assert came.events.count(Finished("stop")) == (came.is_whole and cue.finish == "stop")
+
+
 async def test_filtered_answers_open_no_circuit_breaker(pool: Any) -> None:
     """The filter judges what was said, not the provider's health."""
     pooled = await pool(1)

@@ -37,6 +37,16 @@ def test_the_rest_of_a_turn_has_the_turns_record(event: e.Event) -> None:
     )
 
 
+def test_a_turn_whose_answer_had_no_more_words_is_completed() -> None:
+    scenario = Scenario()
+    scenario._post(REQUEST)
+    scenario.model_done("stop")
+    scenario.voice_done()
+    scenario.passes(2_000)
+    record = only_record(scenario)
+    assert (record.outcome, record.agent_text, record.played_text) == ("completed", "It is", "It is")
+
+
 def test_an_answer_after_tools_has_the_words_from_elsewhere() -> None:
     scenario = Scenario()
     scenario._post(REQUEST)

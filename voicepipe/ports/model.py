@@ -101,6 +101,9 @@ class ModelRequest:
     is_spoken: bool = False
     """Whether the answer is for a TTS: text without anything to say is then no answer. Only a router reads it."""
 
+    may_be_empty: bool = False
+    """Whether the answer may end without a word, as the rest of an answer may. Only a router reads it."""
+
 
 def text_chars(request: ModelRequest) -> int:
     """Return the length of a request's text. Its images are left out: their cost cannot be estimated from text."""

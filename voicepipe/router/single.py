@@ -134,9 +134,8 @@ async def single_answer(
     """Ask one model, as its own `open` does. An answer without text and tool calls is a failure."""
     observed = _ObservedProvider(model.name, stats)
     async with AsyncExitStack() as stack:
-        answer = _SingleAnswer(
-            model.name, await observed.enter(stack, model.open(request)), observed, is_spoken=request.is_spoken
-        )
+        events = await observed.enter(stack, model.open(request))
+        answer = _SingleAnswer(model.name, events, observed, FirstToken.of(request))
         yield answer
     observed.succeeded()
     if answer.usage is not None:
@@ -147,10 +146,9 @@ class _SingleAnswer:
     """The events of one answer."""
 
     def __init__(
-        self, provider: str, events: AsyncIterator[ModelEvent], observed: _ObservedProvider, *, is_spoken: bool
+        self, provider: str, events: AsyncIterator[ModelEvent], observed: _ObservedProvider, first: FirstToken
     ) -> None:
-        self._provider, self._events, self._observed = provider, events, observed
-        self._first = FirstToken(is_spoken=is_spoken)
+        self._provider, self._events, self._observed, self._first = provider, events, observed, first
         self._held = ""
         """The text before the first token. It is held, so that an answer without one fails before any text."""
 
@@ -179,7 +177,7 @@ class _SingleAnswer:
                     if self._first.look(event):
                         return self._with_held(event)
                     self._held += event.text if isinstance(event, TextDelta) else ""
-                case Finished() if not self._first.found:
+                case Finished() if not self._first.look(event):
                     self._empty = event
                 case _:
                     if isinstance(event, Usage) and event.is_possible:

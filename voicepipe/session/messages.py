@@ -31,6 +31,7 @@ def request_of(command: StartReply, *, model: str, session: str) -> ModelRequest
         max_output_tokens=reply.max_output_tokens,
         temperature=reply.temperature,
         session=session,
+        may_be_empty=reply.may_be_empty,
     )
 
 

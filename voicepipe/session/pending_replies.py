@@ -198,10 +198,11 @@ class PendingReplies:
         turn, later = _elsewhere(answer.turn, rest.played), self._behind(rest.item_id)
         if rest.is_whole:
             return e.ReplyOwed(self.reply, rest.rest, goes_on=turn, later_items=later)
-        instructions = self.reply.instructions
+        reply = self.reply
         if rest.played:
-            instructions = f"{instructions}\n\n{GO_ON.format(played=rest.played)}".strip()
-        return e.ReplyOwed(replace(self.reply, instructions=instructions), goes_on=turn, later_items=later)
+            instructions = f"{reply.instructions}\n\n{GO_ON.format(played=rest.played)}".strip()
+            reply = replace(reply, instructions=instructions, may_be_empty=True)
+        return e.ReplyOwed(reply, goes_on=turn, later_items=later)
 
     def _behind(self, item_id: str) -> tuple[str, ...]:
         """Return the ids of the items behind an answer: from the next one on that is the user's."""

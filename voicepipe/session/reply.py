@@ -218,7 +218,7 @@ class Reply:
 
     def _check_speakable(self, speech: NormalizedSpeech) -> None:
         """Fail the reply if its answer has nothing to say: the user would wait for it in silence."""
-        if not (speech.n_chars or self._calls_function):
+        if not (speech.n_chars or self._calls_function or self._request.may_be_empty):
             why = "the answer has nothing that can be spoken"
             raise StageBroken("llm", provider=self._writer, why=why, retryable=True)
 

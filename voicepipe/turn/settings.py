@@ -87,6 +87,9 @@ class ReplySettings:
     context: tuple[Item, ...] | None = None
     """What the LLM reads instead of the conversation, or None for the conversation."""
 
+    may_be_empty: bool = False
+    """It goes on with words that the user has heard: the LLM may have nothing to add."""
+
     def server_tool(self, name: str) -> ServerTool | None:
         """Return the server's function of that name, or None."""
         return next((each for each in self.server_tools if each.tool.name == name), None)

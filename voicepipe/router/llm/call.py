@@ -69,7 +69,7 @@ class LlmCall(RacingCall[AnswerEvent]):
 
     async def _pass_answer(self, model: Model, request: ModelRequest, listener: LlmCallListener) -> None:
         # A continuation may be no more than the end of a sentence.
-        self._first = FirstToken(is_spoken=request.is_spoken and self.joiner is None)
+        self._first = FirstToken.of(request) if self.joiner is None else FirstToken(is_spoken=False)
         name = self.spec.partition("/")[2]
         addressed = request if request.model == name else replace(request, model=name)
         async with model.open(addressed) as events:
@@ -99,7 +99,7 @@ class LlmCall(RacingCall[AnswerEvent]):
                 self.usage = summed(self.usage, event)
             case Finished():
                 self.finished = event
-                if self._first.found or self.joiner is not None:
+                if self._first.look(event) or self.joiner is not None:
                     listener.on_event(self, event)
             case _:
                 pass  # a nested router reports its own attempts

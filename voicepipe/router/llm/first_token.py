@@ -7,7 +7,7 @@ import unicodedata
 from typing import Final
 
 from voicepipe.errors import StageBroken, StageError, StageRefused
-from voicepipe.ports.model import CallDelta, Finished, ModelEvent, TextDelta
+from voicepipe.ports.model import CallDelta, Finished, ModelEvent, ModelRequest, TextDelta
 from voicepipe.ports.speech_text import ClauseNormalizer
 
 MAX_UNSPOKEN_CHARS: Final = 1_000
@@ -22,13 +22,20 @@ _OPEN_TAG: Final = re.compile(r"</?[A-Za-z][^<>]*$")
 class FirstToken:
     """Finds the first token of one answer: a tool call or text. Blank and invisible characters are none; in an answer
     that is spoken, nor is text of which nothing can be spoken, such as markup, an emoji or a block of code.
+
+    In an answer that may be empty all visible text is one, and so is its regular end.
     """
 
-    __slots__ = ("_is_spoken", "_text", "found")
+    __slots__ = ("_is_spoken", "_may_be_empty", "_text", "found")
 
-    def __init__(self, *, is_spoken: bool) -> None:
-        self._is_spoken, self._text = is_spoken, ""
-        self.found = False
+    def __init__(self, *, is_spoken: bool, may_be_empty: bool = False) -> None:
+        self._is_spoken, self._may_be_empty = is_spoken and not may_be_empty, may_be_empty
+        self._text, self.found = "", False
+
+    @classmethod
+    def of(cls, request: ModelRequest) -> FirstToken:
+        """Return what finds the first token of the answer to this request."""
+        return cls(is_spoken=request.is_spoken, may_be_empty=request.may_be_empty)
 
     def look(self, event: ModelEvent) -> bool:
         """Return whether the first token has come, with this event at the latest."""
@@ -38,6 +45,8 @@ class FirstToken:
                     self.found = self._has_token(text)
                 case CallDelta():
                     self.found = True
+                case Finished("stop"):
+                    self.found = self._may_be_empty
                 case _:
                     pass
         return self.found

@@ -70,7 +70,7 @@ class _Probe:
 
     async def _wait_for_token(self, model: Model, request: ModelRequest) -> None:
         attempt, spec = self.attempt, self.attempt.candidate.spec
-        finished, first = Finished("stop"), FirstToken(is_spoken=request.is_spoken)
+        finished, first = Finished("stop"), FirstToken.of(request)
         async with model.open(replace(request, model=spec.partition("/")[2])) as events:
             async for event in events:
                 if first.look(event):
