@@ -14,6 +14,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from tests.cpu_speed import slowness
 from voicepipe import clock
 from voicepipe.audio import g711
 from voicepipe.ports.transcriber import Samples
@@ -21,7 +22,8 @@ from voicepipe.testing.waiting import WAIT_S
 
 MAX_WRITE_WAIT_S = 0.05
 """CPU time of one hold of the loop. A client's events get 5 ms of it; the rest is for a slow machine, for the client
-itself and for the probe, which run on the same loop. What was held before is several times as much."""
+itself and for the probe, which run on the same loop. What was held before is several times as much. A slower processor
+has longer, as `slowness` says."""
 
 MULAW = {"type": "audio/pcmu"}
 """The smallest frames: so most speech fits between two reads of the connection."""
@@ -118,7 +120,7 @@ async def test_many_events_at_once_leave_the_loop_to_others(server: Any, flood: 
     async with connected(server) as line, others.watching():
         await send_at_once(line, frame(event) * n)
         await answered(line, answer, n)
-    assert others.longest_s < MAX_WRITE_WAIT_S
+    assert others.longest_s < MAX_WRITE_WAIT_S * slowness()
 
 
 async def test_speech_at_once_leaves_the_loop_to_others(server: Any, question: Samples) -> None:
@@ -133,7 +135,7 @@ async def test_speech_at_once_leaves_the_loop_to_others(server: Any, question: S
         clear = b'{"type": "input_audio_buffer.clear"}'
         await send_at_once(line, frame(json.dumps(update).encode()) + frames + frame(clear))
         await answered(line, "input_audio_buffer.cleared", 1)
-    assert others.longest_s < MAX_WRITE_WAIT_S
+    assert others.longest_s < MAX_WRITE_WAIT_S * slowness()
 
 
 async def test_pings_at_once_are_answered_one_in_a_turn(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
