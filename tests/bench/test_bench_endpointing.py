@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 
 import pytest
 
 from voicepipe.bench.endpointing import measure, rules
 from voicepipe.bench.endpointing.chart import svg
-from voicepipe.bench.endpointing.report import READY_MS, lines, table, write_csv
+from voicepipe.bench.endpointing.report import READY_MS, Line, lines, table, write_csv
 from voicepipe.bench.endpointing.rules import default_rules, rule_factory
-from voicepipe.bench.endpointing.score import START_MS, Rule, TurnScore, score, summary
+from voicepipe.bench.endpointing.score import START_MS, Rule, Summary, TurnScore, score, summary
 from voicepipe.bench.endpointing.traces import Models, Pause, Step, Trace, read_traces
 from voicepipe.cli import main
 from voicepipe.errors import ConfigError
@@ -267,6 +269,43 @@ def test_the_report_has_each_rule_on_each_set(folder: Path, tmp_path: Path) -> N
     assert "silence:800" in chart
     write_csv(tmp_path / "e.csv", results)
     assert len((tmp_path / "e.csv").read_text().splitlines()) == 1 + len(READY_MS) * len(results)
+
+
+LABEL = re.compile(r'<text x="([\d.-]+)" y="([\d.-]+)" font-size="11" fill="[^"]+">([^<]+)')
+
+
+def drawn(*points: tuple[str, float, float, float]) -> list[tuple[float, float, str]]:
+    """(left, base line, words) of the label of each rule, from its name, p50, overlapped and missed."""
+    results = [
+        Line(rule=rule, set="orders", condition="clean", summaries=(summed(p50_ms, overlapped, missed),))
+        for rule, p50_ms, overlapped, missed in points
+    ]
+    return [(float(x), float(y), words) for x, y, words in LABEL.findall(svg(results))]
+
+
+def summed(p50_ms: float, overlapped: float, missed: float) -> Summary:
+    latency_ms = (p50_ms, p50_ms + 20)
+    shares = {"overlapped": overlapped, "broken": 0.0, "missed": missed, "starts_in_vain": 0.0}
+    return Summary(n_turns=20, latency_ms=latency_ms, begun_ms=latency_ms, **shares)
+
+
+def test_no_label_of_the_chart_covers_another() -> None:
+    """Rules that do alike lie on one another, and on orders most overlap none."""
+    n = 12
+    labels = drawn(*((f"a-rule-of-{n}", 360 + 10 * n, 0.0, 0.0) for n in range(n)), ("late", 1_900, 9.9, 0.0))
+    assert len(labels) == n + 1
+    for (x, y, words), (its_x, its_y, its_words) in combinations(labels, 2):
+        beside = x + 6 * len(words) <= its_x or its_x + 6 * len(its_words) <= x
+        assert beside or abs(y - its_y) >= 11, (words, its_words)
+    assert all(0 <= y <= 240 for _, y, _ in labels)
+
+
+def test_the_chart_says_how_many_turns_got_no_answer() -> None:
+    """A rule that leaves the hard turns unanswered looks quick."""
+    assert [words for *_, words in drawn(("quick", 430, 0.0, 25.0), ("sure", 500, 0.0, 0.0))] == [
+        "quick, 25 % unanswered",
+        "sure",
+    ]
 
 
 def test_the_command_measures_prints_and_writes(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 from xml.sax.saxutils import escape
 
@@ -14,12 +15,21 @@ _HEIGHT: Final = 240
 _MARGIN: Final = 60
 _FIRST_MS, _LAST_MS, _STEP_MS = 200, 1_200, 200
 _STEP_PERCENT: Final = 10
+_FONT: Final = 11
+_LETTER: Final = 6.2
+"""The width of a letter of a label, at most on average."""
+
+_LINE: Final = 13
+"""From one line of labels to the next."""
+
 _FIXED: Final = "#888"
 _COLOURS: Final = ("#1f6feb", "#d1571b", "#1a7f37", "#8250df", "#bf3989", "#0a7ea4")
 
 
 def svg(results: Sequence[Line]) -> str:
-    """Return the chart. A dot is the p50, the line to its right ends at the p90; fixed waits are joined."""
+    """Return the chart. A dot is the p50, the line to its right ends at the p90; fixed waits are joined. A label says
+    how many turns got no answer in time: the latencies are those of the others.
+    """
     drawn = [each for each in results if each.condition == CONDITIONS[0] and each.summaries[0].latency_ms is not None]
     names = dict.fromkeys(each.rule for each in drawn if not _is_fixed(each.rule))
     colours = {name: _COLOURS[n % len(_COLOURS)] for n, name in enumerate(names)}
@@ -33,8 +43,9 @@ def svg(results: Sequence[Line]) -> str:
         parts.append(f'<g transform="translate({x} {y})">')
         parts.extend(_axes(f"{name}, clean, answer ready after {READY_MS[0]} ms", top))
         parts.extend(_fixed(panel, top))
-        for each in panel:
-            parts.extend(_point(each, colours.get(each.rule, _FIXED), top))
+        points = [_Point.of(each, colours.get(each.rule, _FIXED), top) for each in panel]
+        for point, at in zip(points, _label_places(points), strict=True):
+            parts.extend(point.drawn(at))
         parts.append("</g>")
     parts.append("</svg>")
     return "\n".join(parts) + "\n"
@@ -80,10 +91,47 @@ def _fixed(panel: Sequence[Line], top: int) -> Iterator[str]:
     yield f'<polyline points="{" ".join(points)}" fill="none" stroke="{_FIXED}" stroke-dasharray="4 3"/>'
 
 
-def _point(each: Line, colour: str, top: int) -> Iterator[str]:
-    its = each.summaries[0]
-    assert its.latency_ms is not None
-    x, end, y = _x(its.latency_ms[0]), _x(its.latency_ms[1]), _y(its.overlapped, top)
-    yield f'<line x1="{x:.1f}" y1="{y:.1f}" x2="{end:.1f}" y2="{y:.1f}" stroke="{colour}" stroke-opacity="0.5"/>'
-    yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>'
-    yield f'<text x="{x + 6:.1f}" y="{y - 5:.1f}" font-size="11" fill="{colour}">{escape(each.rule)}</text>'
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Point:
+    """One rule in a panel, in pixels."""
+
+    x: float
+    end: float
+    y: float
+    label: str
+    colour: str
+
+    @classmethod
+    def of(cls, each: Line, colour: str, top: int) -> _Point:
+        its = each.summaries[0]
+        assert its.latency_ms is not None
+        missed = f", {its.missed:.0f} % unanswered" if its.missed else ""
+        x, end = map(_x, its.latency_ms)
+        return cls(x=x, end=end, y=_y(its.overlapped, top), label=each.rule + missed, colour=colour)
+
+    def drawn(self, label_at: tuple[float, float]) -> Iterator[str]:
+        x, y = f"{self.x:.1f}", f"{self.y:.1f}"
+        left, base = (f"{value:.1f}" for value in label_at)
+        yield f'<line x1="{x}" y1="{y}" x2="{self.end:.1f}" y2="{y}" stroke="{self.colour}" stroke-opacity="0.5"/>'
+        yield f'<line x1="{x}" y1="{y}" x2="{left}" y2="{base}" stroke="{self.colour}" stroke-opacity="0.3"/>'
+        yield f'<circle cx="{x}" cy="{y}" r="4" fill="{self.colour}"/>'
+        yield f'<text x="{left}" y="{base}" font-size="{_FONT}" fill="{self.colour}">{escape(self.label)}</text>'
+
+
+def _label_places(points: Sequence[_Point]) -> list[tuple[float, float]]:
+    """Return the left end of each label's base line: beside its dot, or so far above it, else below, that no label
+    covers another.
+    """
+    taken: list[tuple[float, float, float]] = []
+    for point in points:
+        width = _LETTER * len(point.label)
+        left = min(point.x + 6, _WIDTH - width)
+        above = [point.y - 5 - n * _LINE for n in range(_HEIGHT // _LINE) if point.y - 5 - n * _LINE >= _LINE]
+        below = [point.y + _LINE + n * _LINE for n in range(2 * len(points))]
+        free = (y for y in (*above, *below) if not any(_cover(left, left + width, y, *other) for other in taken))
+        taken.append((left, left + width, next(free)))
+    return [(left, base) for left, _, base in taken]
+
+
+def _cover(left: float, right: float, base: float, its_left: float, its_right: float, its_base: float) -> bool:
+    return left < its_right and its_left < right and abs(base - its_base) < _LINE
