@@ -12,7 +12,7 @@ from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
 from voicepipe.turn.conversation import FunctionCall, FunctionOutput, InputAudio, Message
-from voicepipe.turn.endpointing.probability import STT_END
+from voicepipe.turn.endpointing.probability import SENTENCE_END, STT_END
 from voicepipe.turn.settings import Deadlines, ReplySettings
 from voicepipe.turn.states import Agent, User
 
@@ -338,6 +338,33 @@ def test_a_function_call_leaves_when_adaptive_would_end_the_turn() -> None:
     assert turn is not None
     assert turn.marks["gate_opened"] <= left_ms
     assert left_ms - turn.marks["gate_opened"] < 20, "adaptive looks at every 20 ms of silence"
+
+
+def call_left_ms(end_of_turn: str, words: str, score: float) -> int:
+    """The silence after which a call leaves: the words come after 300 ms, and a score of the pause 80 ms later."""
+    talk = Talk(end_of_turn=end_of_turn)
+    talk.says(None, from_ms=1_000)
+    for silence_ms in range(100, 1_500, 20):
+        now_ms = talk.ended_ms + silence_ms
+        if silence_ms == 300:
+            talk.at(now_ms, e.TranscriptFinished(talk.utterance, 1, words, provider="fake/stt"))
+        elif silence_ms == 380:
+            talk.at(now_ms, e.EndpointScored(talk.ended_ms, SENTENCE_END, score))
+        talk.at(now_ms, e.SilenceGrew(silence_ms))
+        if talk.scene.started() and talk.agent() is Agent.PREPARING:
+            calls(talk)
+        if talk.scene.said(a.OutputStarted):
+            return silence_ms
+    raise AssertionError("the call never left")
+
+
+@pytest.mark.parametrize("score", [0.001, 0.5, 0.999])
+@pytest.mark.parametrize(
+    "words", ["Could you please tell me when the next train to the city leaves today?", "Turn on the lights.", "Well,"]
+)
+def test_a_score_that_comes_after_the_soft_end_moves_a_call_as_with_adaptive(words: str, score: float) -> None:
+    """Of words that sound over: the answer may begin after 350 ms, and the score says that more will come."""
+    assert call_left_ms("soft", words, score) == call_left_ms("adaptive", words, score)
 
 
 def test_words_after_a_call_are_spoken_at_once() -> None:

@@ -192,10 +192,18 @@ class UserSide:
                 self._context.timers.set(Timer(Due.IRREVOCABLE), now_ms + max(0, decision.final_ms - event.silence_ms))
 
     def endpoint_scored(self, event: e.EndpointScored, now_ms: int) -> None:
-        """Store a model's score of the current pause as evidence."""
-        paused = self.state is User.HOLDING and not self.doubtful
-        if paused and self.turn is not None and self.turn.marks.get(attribution.VOICED_LAST) == event.last_voiced_ms:
-            self._end.pauses.scored(event.name, event.score)
+        """Store a model's score of the current pause as evidence, and once more after the answer has begun softly:
+        function calls leave as late as if the score had come in time.
+        """
+        turn = self.turn
+        if self.state is User.HOLDING and not self.doubtful:
+            if turn is not None and turn.marks.get(attribution.VOICED_LAST) == event.last_voiced_ms:
+                self._end.pauses.scored(event.name, event.score)
+            return
+        for ended in self._context.turns.soft.values():
+            if turn in (None, ended) and ended.marks.get(attribution.VOICED_LAST) == event.last_voiced_ms:
+                self._end.pauses.scored(event.name, event.score)
+                self._hold_effects_anew(ended, now_ms)
 
     def _decision(self, silence_ms: int, answer_ms: int | None) -> Decision:
         interim_text = self.utterance.interim if self.utterance is not None else ""
@@ -340,6 +348,9 @@ class UserSide:
         """Decide again when function calls may leave: the words came after the answer had begun softly."""
         spoken = language or self._context.settings.language or self._context.user_language
         self._end.pauses.add_words(utterance.text, spoken, after_question=self._end.pauses.evidence.after_question)
+        self._hold_effects_anew(turn, now_ms)
+
+    def _hold_effects_anew(self, turn: Turn, now_ms: int) -> None:
         effects.hold(self._context, turn, self._decision(self._end.silence_ms, None).effects_ms, now_ms)
 
     def text_overdue(self, number: int, now_ms: int) -> None:
