@@ -86,9 +86,11 @@ async def test_a_user_who_goes_on_takes_back_an_answer_that_began_softly(
     """0.1 s after its first sound. The client drops it and gets one answer, to one message of all that was said; no
     audio of the first comes once the client was told of the voice.
     """
-    # A busy machine may hold the client, and so the user, for longer than the second in which an answer is reversible.
+    # A busy machine may hold the client, and so the user, for longer than the second in which an answer is reversible,
+    # and the text of the user's voice for longer than it is awaited.
     monkeypatch.setattr("voicepipe.turn.endpointing.strategies._REVERSIBLE_MS", 3_000)
     monkeypatch.setattr("voicepipe.turn.endpointing.strategies.MAX_REVERSIBLE_MS", 3_000)
+    monkeypatch.setattr("voicepipe.turn.soft_start.WORDS_DUE_MS", 20_000)
     name, *flags = client.split()
     command = request.getfixturevalue(name)
     gap = ("--barge-in", "0.1") if name == "agents_py" else ("--go-on", "0.1")
