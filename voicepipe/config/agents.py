@@ -117,7 +117,8 @@ class AgentSettings:
     [figures](measured.md#the-light-vad)."""
 
     silence_ms: Annotated[int, between(20, 10_000)] = 500
-    """The least silence of the user before the end of turn, unless the client sets it."""
+    """The user's silence at the end of a turn, unless the client sets it: `silence` waits for exactly that, `adaptive`
+    for that or more, `soft` for 0.7 times that or more."""
 
     idle_timeout_ms: Annotated[int | None, between(1_000, 600_000)] = None
     """How long both sides may be silent after the agent has spoken until the agent speaks up, unless the client sets
