@@ -20,7 +20,7 @@ What hedges cost is held to a cap in dollars a turn (`hedge_budget`), by a price
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -33,16 +33,17 @@ LATER_DEADLINES: Final = ((1_000, 0.5), (2_000, 0.5), (4_000, 2.0))
 
 LATEST_HEDGE_MS: Final = 2_000
 TIMES_MS: Final = GRID_MS[: LATEST_HEDGE_MS // STEP_MS + 1]
+TIME_STEPS: Final = np.arange(len(TIMES_MS))
 
 LOYALTY: Final = 0.05
 """Advantage that another model needs over the one that answered last: the worth of a warm cache."""
 
-ANSWER_STEPS: Final = np.arange(0, 3_000 // STEP_MS, 5)
-"""The steps of the grid at which a hedge's answer is assumed, to compute how often it wins."""
+ANSWER_STRIDE: Final = 5
+ANSWER_STEPS: Final = np.arange(0, 3_000 // STEP_MS, ANSWER_STRIDE)
+"""The steps of the grid at which intervals begin; a hedge's answer is assumed in their middles, to compute its wins."""
 
-ANSWER_EDGES: Final = np.append(ANSWER_STEPS, ANSWER_STEPS[-1] + 5)
-ANSWERED: Final = np.arange(len(TIMES_MS))[:, None] + ANSWER_STEPS[None, :] + 2
-"""(n_times, n_answers): the step at which a hedge that starts then has answered."""
+ANSWER_EDGES: Final = np.append(ANSWER_STEPS, ANSWER_STEPS[-1] + ANSWER_STRIDE)
+ANSWER_MIDDLE: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,19 @@ class Hedge:
     loss: float
     second: int | None
     after_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """The losses of hedges, (k, k, n_times): by first model, second model and the time at which the second starts."""
+
+    by_time: Curve
+    least: Curve
+    """(k, k), the least of each pair."""
+
+    def best(self, first: int, second: int) -> Hedge:
+        """Return the best hedge of that pair."""
+        return Hedge(self.least.item(first, second), second, TIMES_MS.item(self.by_time[first, second].argmin()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,18 +92,17 @@ class Planner:
         """`hold_ms`: until then a hedge is only heard if the first one fails."""
         n = len(candidates)
         self._hold_step = int(hold_ms) // STEP_MS
-        self._wins_at = np.minimum(np.maximum(ANSWERED, self._hold_step), len(GRID_MS) - 1)
         self.candidates, self.deadline_ms = candidates, deadline_ms
         self._deadlines = ((deadline_ms, 1.0), *((ms, w) for ms, w in LATER_DEADLINES if ms > deadline_ms))
+        self._second_at = np.array([np.maximum(ms // STEP_MS - TIME_STEPS, 0) for ms, _ in self._deadlines])
+        """(n_deadlines, n_times): how long a second model that starts at that time has had by the deadline."""
+
         self._silent = np.zeros((n, len(GRID_MS)))
-        self._shares: list[list[float]] = []
-        """The same as numbers: faster to look up one by one."""
-
         self._alone: list[float] = []
-        self._cold: list[tuple[list[list[float]], list[list[float]]]] = []
-        """By turn of the session: the losses and the instants, by first and second model, where the second is cold."""
+        self._cold: list[Losses] = []
+        """By turn of the session, where the second model is cold."""
 
-        self._warm: tuple[list[list[float]], list[list[float]]] = ([], [])
+        self._warm = Losses(np.zeros((n, n, len(TIMES_MS))), np.zeros((n, n)))
         self._late: tuple[list[list[float]], list[list[float]]] = ([], [])
         """The losses of a second model that starts at the deadline, by first and second: where it is cold, and warm."""
 
@@ -102,22 +115,21 @@ class Planner:
     def rebuild(self, basis: PlanBasis) -> None:
         """Compute the table again."""
         self._silent = silent = np.array([basis.latency.survival(each).curve(basis.now_ms) for each in self.candidates])
-        self._shares = silent.tolist()
         self._price(basis.weight / basis.unit_usd, basis.tokens)
         self._stay = float(basis.stays[0])
         at = [ms // STEP_MS for ms, _ in self._deadlines]
         weights = np.array([w for _, w in self._deadlines])
         missed_by_first = silent[:, at] * weights
-        # (n_deadlines, k, n_times): the second is silent at the deadline, started at that time; or not started yet.
-        steps = np.arange(len(TIMES_MS))
-        missed_by_second = np.array([np.where(steps <= d, silent[:, np.maximum(d - steps, 0)], 1.0) for d in at])
-        losses = np.einsum("ad,dbt->abt", missed_by_first, missed_by_second)
+        losses = np.zeros((len(silent), len(silent), len(TIMES_MS)))
+        # (k, n_times) for each deadline: the second is silent then, started at that time; or not started yet.
+        for i, missed_by_second in enumerate(silent.take(self._second_at, axis=1).swapaxes(0, 1)):
+            losses += missed_by_first[:, i, None, None] * missed_by_second
         losses += self._answers_price()
         started = silent[:, None, : len(TIMES_MS)]
         self._alone = missed_by_first.sum(axis=1).tolist()
         warm, cold = (losses + started * read[:, None] for read in self._read[::-1])
-        self._warm = _best(warm)
-        self._cold = self._invest(cold, np.array(self._warm[0]), started, basis.stays)
+        self._warm = Losses(warm, warm.min(axis=2))
+        self._cold = self._invest(cold, started, basis.stays)
         at_deadline = min(self.deadline_ms, LATEST_HEDGE_MS) // STEP_MS
         self._late = cold[:, :, at_deadline].tolist(), warm[:, :, at_deadline].tolist()
         self._known.clear()
@@ -135,35 +147,38 @@ class Planner:
         silent = self._silent
         answers = -np.diff(silent[:, ANSWER_EDGES], axis=1)
         until = self._hold_step
-        wins = np.tensordot(silent.take(self._wins_at, axis=1), answers, axes=(2, 1)).transpose(0, 2, 1)
+        audible = silent.copy()
+        audible[:, :until] = silent[:, until : until + 1]
+        wins = _expected_at(audible, answers, len(TIMES_MS))
         price: Curve = (self._written[None, :] - self._written[:, None])[:, :, None] * wins
-        if until:
+        if until > ANSWER_MIDDLE:
             # While it is held, a hedge writes what nobody hears if the first one speaks.
             lost = np.maximum(silent[:, :until] - silent[:, until : until + 1], 0.0)
-            left = np.append(np.cumsum(lost[:, ::-1], axis=1)[:, ::-1], np.zeros((len(lost), 1)), axis=1)
-            held = np.tensordot(left[:, np.minimum(ANSWERED, until)], answers, axes=(2, 1)).transpose(0, 2, 1)
-            price += self._writes[None, :, None] * held
+            left = np.zeros((len(lost), 2 * until + ANSWER_STRIDE))
+            left[:, :until] = lost[:, ::-1].cumsum(axis=1)[:, ::-1]
+            n_times = min(until - ANSWER_MIDDLE, len(TIMES_MS))
+            n_answers = -(-(until - ANSWER_MIDDLE) // ANSWER_STRIDE)  # a later one is not held
+            price[:, :, :n_times] += self._writes[None, :, None] * _expected_at(left, answers[:, :n_answers], n_times)
         return price
 
-    def _invest(
-        self, cold: Curve, warm_losses: Curve, started: Curve, stays: Curve
-    ) -> list[tuple[list[list[float]], list[list[float]]]]:
-        """Return the best hedges to a cold model, by turn of the session, from the last turn backwards: a hedge's loss,
-        less what the session saves later on since that model has read it."""
+    def _invest(self, cold: Curve, started: Curve, stays: Curve) -> list[Losses]:
+        """Return the losses of hedges to a cold model, by turn of the session, from the last turn backwards: a hedge's
+        loss, less what the session saves later on since that model has read it."""
         alone = np.array(self._alone)
         lasting = 1 / (1 - stays[-1])
-        cold_value, warm_value = alone * lasting, np.minimum(warm_losses, alone[:, None]) * lasting
-        warm_turn = np.minimum(warm_losses, alone[:, None])
-        by_turn = np.empty((len(stays), *cold.shape))
-        for turn in range(len(stays) - 1, -1, -1):
-            stay = stays[turn]
+        warm_turn = np.minimum(self._warm.least, alone[:, None])
+        cold_value, warm_value = alone * lasting, warm_turn * lasting
+        by_turn: list[Losses] = []
+        for stay in reversed(stays.tolist()):
             credit = stay * np.maximum(cold_value[:, None] - warm_value, 0.0)
-            np.subtract(cold, started * credit[:, :, None], out=by_turn[turn])
-            losses = by_turn[turn].min(axis=2)
-            np.fill_diagonal(losses, np.inf)
-            cold_value = np.minimum(losses.min(axis=1), alone) + stay * cold_value
+            by_time = started * credit[:, :, None]
+            np.subtract(cold, by_time, out=by_time)
+            least = by_time.min(axis=2)
+            least.reshape(-1)[:: len(alone) + 1] = np.inf  # no model is its own second
+            by_turn.append(Losses(by_time, least))
+            cold_value = np.minimum(least.min(axis=1), alone) + stay * cold_value
             warm_value = warm_turn + stay * warm_value
-        return list(zip(*_best(by_turn), strict=True))
+        return by_turn[::-1]
 
     def medians_ms(self) -> dict[str, float]:
         """Return each model's median time to the first token, by spec."""
@@ -184,9 +199,9 @@ class Planner:
         for second in range(len(self.candidates)):
             if second == first or not allowed >> second & 1:
                 continue
-            losses, after_ms = self._warm if warm >> second & 1 else cold
-            if losses[first][second] < best.loss:
-                best = Hedge(losses[first][second], second, after_ms[first][second])
+            losses = self._warm if warm >> second & 1 else cold
+            if losses.least.item(first, second) < best.loss:
+                best = losses.best(first, second)
         return best
 
     def replacement(self, first: int, warm: int, allowed: int) -> int | None:
@@ -197,15 +212,15 @@ class Planner:
     def pays_late(self, first: int, hedge: Hedge, third: int, warm: int) -> bool:
         """Return whether it pays to start a third model at the deadline, when the others are still silent."""
         d = self.deadline_ms // STEP_MS
-        silent, thirds = self._shares[first], self._shares[third]
+        silent = self._silent.item  # by model and step
         gain, cost = 0.0, float(self._read[warm >> third & 1][third])
         for ms, weight in self._deadlines[1:]:
             at = ms // STEP_MS
-            missed = silent[at] / max(silent[d], 1e-9)
+            missed = silent(first, at) / max(silent(first, d), 1e-9)
             if hedge.second is not None:
-                second, since = self._shares[hedge.second], int(hedge.after_ms) // STEP_MS
-                missed *= second[max(0, at - since)] / max(second[max(0, d - since)], 1e-9)
-            gain += weight * missed * (1 - thirds[at - d])
+                second, since = hedge.second, int(hedge.after_ms) // STEP_MS
+                missed *= silent(second, max(0, at - since)) / max(silent(second, max(0, d - since)), 1e-9)
+            gain += weight * missed * (1 - silent(third, at - d))
         return gain > cost
 
     def score(self, first: int, warm: int, allowed: int, turn: int, *, last: int | None) -> float:
@@ -216,6 +231,11 @@ class Planner:
         return score - LOYALTY * abs(score) if first == last else score
 
 
-def _best(losses: Curve) -> tuple[list[Any], list[Any]]:
-    """Return the least losses along the last axis, the times, and their instants in ms."""
-    return losses.min(axis=-1).tolist(), TIMES_MS[losses.argmin(axis=-1)].tolist()
+def _expected_at(values: Curve, answers: Curve, n_times: int) -> Curve:
+    """Return what `values`, (k, n_steps), are on average when a hedge answers: (first, second, n_times), by the time at
+    which it starts; `answers`, (k, n_answers), is how often it takes so long."""
+    step, (n, n_answers) = values.itemsize, answers.shape
+    strides = (values.strides[0], step, ANSWER_STRIDE * step)
+    at = np.ndarray((n, n_times, n_answers), values.dtype, values, ANSWER_MIDDLE * step, strides)
+    expected: Curve = np.dot(at.reshape(-1, n_answers), answers.T)
+    return expected.reshape(n, n_times, n).transpose(0, 2, 1)
