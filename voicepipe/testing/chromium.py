@@ -41,6 +41,7 @@ FLAGS: Final = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup",  # pages of its own for the address bar, two a window
     "--remote-debugging-port=0",
 )
 
