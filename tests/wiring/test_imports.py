@@ -25,6 +25,7 @@ def test_the_server_starts_without_the_engines_and_what_only_commands_need() -> 
     assert "aiohttp" in modules
     assert modules.isdisjoint(LATER)
     assert not any(name.startswith("voicepipe.testing") for name in loaded.stdout.split())
+    assert {"voicepipe.bench.llm", "voicepipe.router.complexity"}.isdisjoint(loaded.stdout.split())
 
 
 def test_the_store_of_turns_loads_without_the_server() -> None:

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from voicepipe.router.candidate import Candidate
-from voicepipe.router.complexity import judge
 from voicepipe.router.options import PoolOptions, RouterOptions
-from voicepipe.router.policies import Candidates, Policy, by_price, by_region, by_ttft, cascade, chain, given, sticky
+from voicepipe.router.policies import (
+    Candidates,
+    Complexity,
+    Policy,
+    RoutingQuery,
+    by_price,
+    by_region,
+    by_ttft,
+    cascade,
+    chain,
+    given,
+    sticky,
+)
 from voicepipe.router.pool import Pool, SharedStats
 
 
@@ -23,7 +36,7 @@ def build_pool(
         ConfigError: `options.complexity` names no heuristic.
     """
     key = f"pools.{name}.complexity"
-    class_of = judge(options.complexity, key=key) if isinstance(options, PoolOptions) and options.has_classes else None
+    class_of = _judge(options, key) if isinstance(options, PoolOptions) and options.has_classes else None
     policy = policy_of(options, key=key)
     return Pool(name, candidates, options, policy, stats, class_of=class_of, judge=judge_candidate)
 
@@ -37,8 +50,15 @@ def policy_of(options: RouterOptions, *, key: str) -> Policy:
     policies = [_order(options)]
     if isinstance(options, PoolOptions) and options.has_classes:
         groups = frozenset(options.easy_models), frozenset(options.medium_models)
-        policies.append(cascade(*groups, judge(options.complexity, key=key)))
+        policies.append(cascade(*groups, _judge(options, key)))
     return chain(*policies)
+
+
+def _judge(options: PoolOptions, key: str) -> Callable[[RoutingQuery], Complexity]:
+    # Imported late: it compiles long patterns, and few pools have classes.
+    from voicepipe.router.complexity import judge
+
+    return judge(options.complexity, key=key)
 
 
 def _order(options: RouterOptions) -> Policy:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import msgspec
@@ -29,7 +29,9 @@ from voicepipe.config.settings import Settings
 from voicepipe.router.race_runner import failure_of
 from voicepipe.telemetry.log import log_event
 from voicepipe.telemetry.metrics.catalog import Sample
-from voicepipe.wiring.bench_jobs import BenchJob, Measured
+
+if TYPE_CHECKING:
+    from voicepipe.wiring.bench_jobs import BenchJob, Measured
 
 MAX_WAIT_S: Final = 60.0
 """The clock of the day may be set: what is due is computed again after this time."""

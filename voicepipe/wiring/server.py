@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import voicepipe
 from voicepipe.auth import tokens
@@ -57,7 +57,6 @@ from voicepipe.telemetry.storage_log import new_health
 from voicepipe.telemetry.store.port import StoredTurn, TurnStore
 from voicepipe.wiring.answer_judge import JudgedTurns, answer_judge_of
 from voicepipe.wiring.audio import Audio
-from voicepipe.wiring.bench_jobs import jobs_of
 from voicepipe.wiring.chat import Chat
 from voicepipe.wiring.cluster import node_of, shared_state
 from voicepipe.wiring.embeddings import Embeddings
@@ -81,6 +80,9 @@ from voicepipe.wiring.tokens import key_store, token_issuer
 from voicepipe.wiring.tools import open_tools
 from voicepipe.wiring.tracing import tracing
 from voicepipe.wiring.webhooks import session_events_of, webhooks_of
+
+if TYPE_CHECKING:
+    from voicepipe.wiring.bench_jobs import BenchJob
 
 PROBE_BYTES: Final = 65_536
 """Written to the data folder at the start: with less free space the server could not create its files."""
@@ -206,8 +208,7 @@ async def _open(
         session_events.wait_for_records(sink.when_passed_on)
         in_force = SettingsInForce(settings)
         judge = answer_judge_of(lambda: in_force.settings, stages, turns, judged)
-        # Stages of their own: speech that is played from disk would take no time.
-        jobs = await jobs_of(settings, Stages(settings)) if is_first else []
+        jobs = await _bench_jobs(settings) if is_first and settings.benches else []
         benches = ScheduledBenches(settings, jobs, partial(webhooks.notify, "bench.drifted", "", ""))
         reload = Reload(in_force, read, stages=stages, sessions=sessions, tools=tools, mcp=mcp)
         models = LocalModels(stages.engines(), print_line)
@@ -332,6 +333,14 @@ async def _warm(models: LocalModels, sessions: Sessions) -> None:
     await models.loaded.wait()
     with isolated("warm-up"):
         await sessions.warm()
+
+
+async def _bench_jobs(settings: Settings) -> list[BenchJob]:
+    # Imported late: what measures is not part of a server without benches.
+    from voicepipe.wiring.bench_jobs import jobs_of
+
+    # Stages of their own: speech that is played from disk would take no time.
+    return await jobs_of(settings, Stages(settings))
 
 
 async def _measure(models: LocalModels, benches: ScheduledBenches) -> None:
