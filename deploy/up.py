@@ -26,8 +26,10 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 import venv
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -238,6 +240,7 @@ class Environment:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.note = folder / "installed.json"
+        self._noting = threading.Lock()
 
     def program(self, name: str) -> Path:
         """Return the path of a program of this environment."""
@@ -252,26 +255,22 @@ class Environment:
         Raises:
             subprocess.CalledProcessError: installing a required part failed; pip's message has been shown.
         """
-        missing: list[str] = []
         self.folder.mkdir(parents=True, exist_ok=True)
         lock_fd = os.open(self.folder, os.O_RDONLY)
         try:
             fcntl.flock(lock_fd, fcntl.LOCK_EX)
             installed = self._stand()
-            for part in required:
-                if installed.get(part.name) == part.digest():
-                    continue
+            lacking = [part for part in required if installed.get(part.name) != part.digest()]
+            # What has an environment of its own is installed beside the others: each pip keeps one core busy.
+            apart: list[Part] = [part for part in lacking if isinstance(part, ClientPart)]
+            with ThreadPoolExecutor(1) as beside:
+                later = [beside.submit(self._install_all, [part], installed) for part in apart]
                 try:
-                    self._install(part)
-                except subprocess.CalledProcessError as failure:
-                    part.clear(self)
-                    if not part.fails_without:
-                        raise
-                    missing.append(f"{part.fails_without}; failed: {' '.join(failure.cmd)}")
-                else:
-                    installed[part.name] = part.digest()
-                    self.note.write_text(json.dumps(installed, indent=1))
-            return missing
+                    missing = self._install_all([part for part in lacking if part not in apart], installed)
+                except BaseException:
+                    beside.shutdown(cancel_futures=True)
+                    raise
+                return [*missing, *(line for each in later for line in each.result())]
         finally:
             os.close(lock_fd)
 
@@ -288,6 +287,23 @@ class Environment:
         say(f"voicepipe: making the environment {self.folder}")
         venv.create(self.folder, with_pip=True, clear=True)
         return identity
+
+    def _install_all(self, parts: list[Part], installed: dict[str, str]) -> list[str]:
+        """Install the parts one after the other and note each; as `provide`."""
+        missing: list[str] = []
+        for part in parts:
+            try:
+                self._install(part)
+            except subprocess.CalledProcessError as failure:
+                part.clear(self)
+                if not part.fails_without:
+                    raise
+                missing.append(f"{part.fails_without}; failed: {' '.join(failure.cmd)}")
+            else:
+                with self._noting:
+                    installed[part.name] = part.digest()
+                    self.note.write_text(json.dumps(installed, indent=1))
+        return missing
 
     def _install(self, part: Part) -> None:
         say(f"voicepipe: installing {part.doing}")

@@ -203,6 +203,15 @@ def test_what_could_not_be_checked_fails(up: ModuleType, tmp_path: Path, capsys:
     assert capsys.readouterr().err.splitlines()[-1] == "voicepipe: not checked: the tests of X will fail: no X"
 
 
+MEETING = """\
+case "$*" in *base.txt*) mine=base other=litellm;; *) mine=litellm other=base;; esac
+touch "{folder}/$mine.began"
+for _ in $(seq 600); do [ -e "{folder}/$other.began" ] && break; sleep 0.1; done
+[ -e "{folder}/$other.began" ] || exit 1
+"""
+"""A program's first lines: it goes on once the other one has begun."""
+
+
 def standing(up: ModuleType, folder: Path, *, fails_at: str) -> Environment:
     """An environment that stands. Its Python writes down how it is called, makes the folders that npm would, and fails
     where the arguments contain that word."""
@@ -236,6 +245,17 @@ def test_one_download_that_fails_does_not_end_the_tests(up: ModuleType, tmp_path
     assert environment.provide([part for part in required if part.name == "clients"]) == []
     assert len((tmp_path / "ran").read_text().splitlines()) == n_before + 1
     assert (tmp_path / "clients" / "node_modules" / "ws").is_dir()
+
+
+def test_clients_are_installed_beside_the_tests_own_packages(up: ModuleType, tmp_path: Path) -> None:
+    """Each waits for the other to begin, and fails if it does not."""
+    environment = standing(up, tmp_path, fails_at="nothing")
+    program = environment.program("python")
+    script = program.read_text().replace("#!/bin/sh\n", "#!/bin/sh\n" + MEETING.format(folder=tmp_path), 1)
+    program.write_text(script)
+    required = [part for part in up.parts("test", local=True) if part.name in ("base", "litellm")]
+    assert environment.provide(required) == []
+    assert set(json.loads(environment.note.read_text())) == {"python", "clone", "base", "litellm"}
 
 
 @pytest.mark.parametrize("name", ["base", "test", "voicepipe"])
