@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.latency_stats import LatencyStats
@@ -234,8 +235,8 @@ class Planner:
 def _expected_at(values: Curve, answers: Curve, n_times: int) -> Curve:
     """Return what `values`, (k, n_steps), are on average when a hedge answers: (first, second, n_times), by the time at
     which it starts; `answers`, (k, n_answers), is how often it takes so long."""
-    step, (n, n_answers) = values.itemsize, answers.shape
-    strides = (values.strides[0], step, ANSWER_STRIDE * step)
-    at = np.ndarray((n, n_times, n_answers), values.dtype, values, ANSWER_MIDDLE * step, strides)
+    n, n_answers = answers.shape
+    taken = sliding_window_view(values, ANSWER_STRIDE * (n_answers - 1) + 1, axis=1)[..., ::ANSWER_STRIDE]
+    at = taken[:, ANSWER_MIDDLE : ANSWER_MIDDLE + n_times]  # by model, start and answer
     expected: Curve = np.dot(at.reshape(-1, n_answers), answers.T)
     return expected.reshape(n, n_times, n).transpose(0, 2, 1)
