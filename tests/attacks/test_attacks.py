@@ -16,6 +16,11 @@ HOLD_MS = 100
 """Of CPU time, the most that the loop may be held without a break; on a slower processor longer, as `slowness`
 says."""
 
+HOLD = "ms of CPU time in one hold of the loop"
+TRIES = 3
+"""Attacks of which each has too long a hold: other work of the processor, whose threads share caches, may cause one. A
+fault of the server comes each time."""
+
 MEMORY_MB = 400
 
 
@@ -24,8 +29,11 @@ async def test_attack_leaves_the_others_alone(attack: Attack, server: ServerProc
     """Judged by counts, bytes and CPU time, which a busy machine does not change."""
     target = server.target()
     async with bystanders(target) as them:
-        outcome = await under_attack(server, them, lambda: attack.run(target))
-    found = faults(attack, outcome)
+        for _ in range(TRIES):
+            outcome = await under_attack(server, them, lambda: attack.run(target))
+            found = faults(attack, outcome)
+            if not all(HOLD in each for each in found) or not found:
+                break
     assert not found, "\n".join([*found, f"seen: {dict(outcome.sent.seen)}", server.log()[-3_000:]])
 
 
@@ -39,7 +47,7 @@ def faults(attack: Attack, outcome: Outcome) -> list[str]:
     bounds = {
         "MB that memory grew": (outcome.growth_mb, attack.growth_mb),
         "MB of memory": (outcome.peak_mb, MEMORY_MB),
-        "ms of CPU time in one hold of the loop": (outcome.hold_ms, HOLD_MS * slowness()),
+        HOLD: (outcome.hold_ms, HOLD_MS * slowness()),
         "lines `crashed`": (outcome.crashed, 0),
         "stuck sessions": (outcome.stuck, 0),
         "sessions left": (outcome.sessions_left, 0),
