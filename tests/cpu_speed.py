@@ -7,7 +7,8 @@ from typing import Final
 
 ADDITIONS: Final = 200_000
 REFERENCE_S: Final = 0.008
-"""CPU time of so many additions on the slowest of the machines on which the bounds were set."""
+"""CPU time of so many additions on the slowest of the machines on which the bounds were set. It is computed from
+another loop that was timed there, so it is right to some tenths."""
 
 
 def slowness() -> float:
