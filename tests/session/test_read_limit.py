@@ -89,13 +89,11 @@ def in_virtual_time(work: Callable[[VirtualLoop], Awaitable[None]]) -> None:
         runner.run(run())
 
 
-def buffered(message: bytes) -> Callable[[], Awaitable[bytes]]:
-    """A client whose next message is always here already."""
-
-    async def receive() -> bytes:
-        return message
-
-    return receive
+async def read_message(read_limit: ReadLimit, message: bytes = b"{}") -> None:
+    """Read a message that is here already, as the session does."""
+    if not read_limit.admits_message():
+        await read_limit.wait_for_message()
+    read_limit.count(message)
 
 
 def test_a_bucket_gives_its_size_at_once_and_then_so_much_a_second() -> None:
@@ -114,7 +112,7 @@ def test_many_clients_share_the_time_that_all_of_them_may_take() -> None:
         async def read() -> None:
             read_limit = ReadLimit(lambda: loop.now_us, active)
             for _ in range(200):
-                await read_limit.message(buffered(b"{}"))
+                await read_message(read_limit)
                 loop.now_us += message_us
 
         async with asyncio.TaskGroup() as group:
@@ -139,7 +137,7 @@ def test_a_turn_beside_many_clients_waits_once_not_at_each_of_its_steps() -> Non
         async def read() -> None:
             read_limit = ReadLimit(lambda: loop.now_us, active)
             for _ in range(2_000):
-                await read_limit.message(buffered(b"{}"))
+                await read_message(read_limit)
                 loop.now_us += message_us
 
         async with asyncio.TaskGroup() as group:
@@ -200,7 +198,7 @@ async def test_a_client_gives_way_when_its_events_have_taken_their_time(monkeypa
     read_limit, turns_at = ReadLimit(clock), []
     for _ in range(100):
         before = clock.n_turns
-        await read_limit.message(buffered(b"{}"))
+        await read_message(read_limit)
         if clock.n_turns > before:
             turns_at.append(clock.now_us)
         clock.now_us += 700
@@ -221,14 +219,12 @@ async def test_an_event_that_was_waited_for_gives_no_way(monkeypatch) -> None:  
     clock = HandClock(monkeypatch)
     read_limit = ReadLimit(clock)
 
-    async def in_20_ms() -> bytes:
-        clock.now_us += 20_000
-        return b"{}"
-
     for _ in range(10_000):
-        await read_limit.message(in_20_ms)
+        clock.now_us += 20_000
+        read_limit.count(b"{}")
         assert read_limit.admits_audio(20)
         clock.now_us += 500
+        assert read_limit.admits_message()
     assert clock.n_turns == 0
 
 
@@ -237,10 +233,10 @@ async def test_many_events_pass_at_once_and_the_rest_as_the_bucket_fills(monkeyp
     clock = HandClock(monkeypatch)
     read_limit = ReadLimit(clock)
     for _ in range(BURST_EVENTS):
-        await read_limit.message(buffered(b"{}"))
+        await read_message(read_limit)
     assert clock.slept_us == 0
     for _ in range(10 * EVENTS_PER_S):
-        await read_limit.message(buffered(b"{}"))
+        await read_message(read_limit)
     assert 9_900_000 <= clock.slept_us <= 10_000_000
 
 
@@ -250,11 +246,11 @@ async def test_long_messages_and_long_answers_count_for_more(monkeypatch) -> Non
     read_limit = ReadLimit(clock)
     long = bytes(BYTES_PER_EVENT * 999)
     for _ in range(BURST_EVENTS // 1_000):
-        await read_limit.message(buffered(long))
-    await read_limit.message(buffered(b"{}"))
+        await read_message(read_limit, long)
+    await read_message(read_limit)
     assert clock.slept_us == 0
     read_limit.charge_bytes(EVENTS_PER_S * BYTES_PER_EVENT)
-    await read_limit.message(buffered(b"{}"))
+    await read_message(read_limit)
     assert 990_000 <= clock.slept_us <= 1_010_000
 
 

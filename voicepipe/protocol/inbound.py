@@ -50,8 +50,7 @@ _UNCOUNTED_CHARS: Final = 65_536
 """A message up to this length cannot hold enough values to matter: it is not counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class AudioAppended:
+class AudioAppended(msgspec.Struct, frozen=True):
     """More of the user's audio, in the session's input format. May end in the middle of a sample."""
 
     audio: bytes

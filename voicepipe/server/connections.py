@@ -34,7 +34,7 @@ UNREAD_S: Final = 30
 class Connection:
     """An accepted connection, from the accept on. Belongs to one event loop."""
 
-    __slots__ = ("_address", "_close", "_connections", "_deadline", "_is_ended", "_is_waiting", "is_open", "trusted")
+    __slots__ = ("_address", "_close", "_connections", "_deadline", "_is_ended", "is_open", "is_waiting", "trusted")
 
     def __init__(self, connections: Connections, address: str, close: Callable[[], object]) -> None:
         """Start to wait for the first request; `close` ends the connection at once, in any state."""
@@ -43,7 +43,8 @@ class Connection:
         """Whether a trusted proxy made it, for clients of many addresses."""
         self.is_open = False
         """Whether its handshake is complete."""
-        self._is_waiting = self._is_ended = False
+        self.is_waiting = self._is_ended = False
+        """Whether no request is being answered on it: an attribute, since each frame of audio reads it."""
         self._deadline: asyncio.TimerHandle | None = None
         self.wait()
         self.begin_headers()
@@ -58,11 +59,6 @@ class Connection:
         """The limits of the connection."""
         return self._connections.limits
 
-    @property
-    def is_waiting(self) -> bool:
-        """Whether no request is being answered on it."""
-        return self._is_waiting
-
     def opened(self, abort: Callable[[], None]) -> None:
         """Mark the handshake as complete: from now on there is a transport, which `abort` ends."""
         self.is_open, self._close = True, abort
@@ -71,8 +67,8 @@ class Connection:
 
     def wait(self) -> None:
         """Count it among the connections without a request."""
-        if not self._is_waiting and not self._is_ended:
-            self._is_waiting = True
+        if not self.is_waiting and not self._is_ended:
+            self.is_waiting = True
             self._connections.add(self)
 
     def begin_headers(self) -> None:
@@ -102,8 +98,8 @@ class Connection:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-        if self._is_waiting:
-            self._is_waiting = False
+        if self.is_waiting:
+            self.is_waiting = False
             self._connections.remove(self)
 
 

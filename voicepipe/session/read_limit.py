@@ -7,7 +7,7 @@ in the kernels of both sides, and finally in the client (TCP, RFC 9293, 3.8.6).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
 from voicepipe.clock import monotonic_us
@@ -117,22 +117,29 @@ class ReadLimit:
         self._events = TokenBucket(BURST_EVENTS, EVENTS_PER_S)
         self._audio_ms = TokenBucket(BURST_AUDIO_S * 1_000, AUDIO_SPEED * 1_000)
         self._owed_us = self._owed_audio_us = 0.0
-        self._since_us = now_us()
-        """Start of this client's current time slice."""
+        self._since_us = self._began_us = now_us()
+        """Start of this client's current time slice, and of the wait for its next message."""
 
-    async def message(self, receive: Callable[[], Awaitable[str | bytes | None]]) -> str | bytes | None:
-        """Return the client's next message, once it may be read; None when there are no more."""
-        began_us = self._now_us()
-        if self._owed_us >= _MIN_WAIT_US or began_us - self._since_us >= self._active.time_slice_us:
-            await self._give_way(began_us)
-            began_us = self._now_us()
-        message = await receive()
+    def admits_message(self) -> bool:
+        """Return whether the next message may be read at once; if not, `wait_for_message` first. Call it before each
+        message but the first, and `count` the message then.
+
+        This class does not receive the message itself: each frame of audio would resume one more coroutine.
+        """
+        self._began_us = self._now_us()
+        return self._owed_us < _MIN_WAIT_US and self._began_us - self._since_us < self._active.time_slice_us
+
+    async def wait_for_message(self) -> None:
+        """Wait until the next message may be read."""
+        await self._give_way(self._began_us)
+        self._began_us = self._now_us()
+
+    def count(self, message: str | bytes) -> None:
+        """Count a message that was read."""
         now_us = self._now_us()
-        if now_us - began_us > _WAITED_US:
+        if now_us - self._began_us > _WAITED_US:
             self._since_us = now_us
-        if message is not None:
-            self._owed_us = self._events.take(1 + len(message) / BYTES_PER_EVENT, now_us)
-        return message
+        self._owed_us = self._events.take(1 + len(message) / BYTES_PER_EVENT, now_us)
 
     def charge(self, n_events: float) -> None:
         """Count that many more events for the work that the latest message caused."""

@@ -269,14 +269,17 @@ class Session:
             group.create_task(self._greet_in_time(), name="greeting")
 
     async def _receive(self, connection: Connection) -> None:
-        outbox = self._outbox
-        while (raw := await self._read_limit.message(connection.receive)) is not None:
+        outbox, read_limit = self._outbox, self._read_limit
+        while (raw := await connection.receive()) is not None:
+            read_limit.count(raw)
             n_bytes = outbox.n_bytes
             await self._take(raw, is_followed=connection.has_message)
             if outbox.n_bytes != n_bytes:
-                self._read_limit.charge_bytes(outbox.n_bytes - n_bytes)
+                read_limit.charge_bytes(outbox.n_bytes - n_bytes)
             if not outbox.calm.is_set():
                 await outbox.calm.wait()
+            if not read_limit.admits_message():
+                await read_limit.wait_for_message()
 
     async def _expire(self) -> None:
         left_s = max(0, self.grant.expires_at - clock.unix_s())
@@ -315,8 +318,7 @@ class Session:
         self._ending_requests.now(ending)
 
     def end_after_turn(self, ending: Ending) -> None:
-        """End the session when the running turn has been played to its end, within `MAX_LAST_TURN_S`; no other turn
-        begins."""
+        """End the session once the running turn has been played, within `MAX_LAST_TURN_S`; no other turn begins."""
         self._ending_requests.after_turn(ending)
         self._handle_end_of_turn()
 
@@ -356,13 +358,11 @@ class Session:
                 self._greeter.announce(self._config)
 
     def _takes_sound(self) -> bool:
-        """Return whether the user's audio is processed: not if the session is about to end, except in
-        mid-utterance."""
+        """Return whether the user's audio is processed: not if the session is about to end, except in mid-utterance."""
         return self._ending_requests.ending is None or self._core.user.state in (User.SPEAKING, User.HOLDING)
 
     def _leave(self) -> None:
-        """Close every turn while the tasks still run: some tasks take long to end, and no new one may begin
-        meanwhile."""
+        """Close every turn while the tasks still run: some take long to end, and no new one may begin meanwhile."""
         self._group = None
         self._mcp.stop()
         self._audio_input.close()

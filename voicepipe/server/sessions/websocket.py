@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import weakref
+from collections.abc import Callable
 from typing import Any, Final
 
 from aiohttp import WSCloseCode, WSMsgType, web
 from aiohttp.http import WSMessageNoDecodeText
 
 from voicepipe.clock import loop_clock, monotonic_us
-from voicepipe.freeing import held_weakly
 from voicepipe.protocol.binary import SoundFrame
 from voicepipe.session.connection import UNREAD_LIMIT_S
 from voicepipe.session.read_limit import TokenBucket
@@ -61,15 +62,7 @@ class _BackpressuredWebSocket(web.WebSocketResponse[bool]):
 
     def __init__(self, *, heartbeat: float, **options: Any) -> None:
         super().__init__(heartbeat=heartbeat, **options)
-        self._postpone_every_s, self._postponed_s = POSTPONED_SHARE * heartbeat, 0.0
-        self._loop_s = loop_clock()
-        self._on_data_received = held_weakly(self._postpone_ping)  # type: ignore[method-assign]
-
-    def _postpone_ping(self) -> None:
-        now_s = self._loop_s()
-        if self._pong_response_cb is not None or now_s - self._postponed_s >= self._postpone_every_s:
-            self._postponed_s = now_s
-            super()._on_data_received()
+        self._on_data_received = _postponed_ping(self, POSTPONED_SHARE * heartbeat)  # type: ignore[method-assign]
 
     def _set_closing(self, code: int) -> None:
         if code is WSCloseCode.OK and self._close_wait is not None:
@@ -81,6 +74,20 @@ class _BackpressuredWebSocket(web.WebSocketResponse[bool]):
             self._reset_heartbeat()
         else:
             super()._pong_not_received()
+
+
+def _postponed_ping(websocket: _BackpressuredWebSocket, every_s: float) -> Callable[[], None]:
+    """Make what aiohttp calls for all data that comes: a single call, since each frame of audio makes it."""
+    held, loop_s, postponed_s = weakref.ref(websocket), loop_clock(), 0.0
+
+    def postpone_ping() -> None:
+        nonlocal postponed_s
+        now_s, it = loop_s(), held()
+        if it is not None and (now_s - postponed_s >= every_s or it._pong_response_cb is not None):
+            postponed_s = now_s
+            web.WebSocketResponse._on_data_received(it)
+
+    return postpone_ping
 
 
 def upgrade(*, ping_ms: int, subprotocol: str | None) -> web.WebSocketResponse[bool]:
