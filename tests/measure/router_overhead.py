@@ -15,6 +15,8 @@ those with a missing page.
 A second pass measures the parts of a routed answer: the choice (request, plan, ledger), the start (call, task, timer),
 the change to the winner, the record (tokens, cost, ledger) and the learning. `slowest` is the part's mean in the
 slowest 1 % of answers above its median: what the slow answers do.
+
+A last pass refreshes the pool's table before each answer, as it is where requests come a second apart.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ import numpy.typing as npt
 import uvloop
 
 from tests.router.measure import PRICES, routed
+from voicepipe import clock
 from voicepipe.ports.model import Finished, Model, ModelEvent, ModelRequest, Said, Text, TextDelta
 from voicepipe.router.build import build_pool
 from voicepipe.router.candidate import Candidate
@@ -46,7 +49,7 @@ from voicepipe.router.llm.probe import Probes
 from voicepipe.router.llm.request import RoutedAnswer
 from voicepipe.router.options import RouterOptions
 from voicepipe.router.plan_table import PlanTable
-from voicepipe.router.pool import SharedStats
+from voicepipe.router.pool import REBUILD_MS, SharedStats
 
 FIRST_ANSWERS: Final = 500
 """Not counted: what is imported, compiled and cached at first use."""
@@ -108,7 +111,7 @@ def alone(model: Model) -> Model:
     return RoutedModel(model, "", routes, metadata={})
 
 
-def pooled(models: dict[str, Model]) -> Model:
+def pooled(models: dict[str, Model]) -> RoutedModel:
     """Return a pool of these models, whose first is well known to be fast."""
     candidates = tuple(
         Candidate(spec=spec, price=PRICES[i], ttft_p50_ms=60.0 * (i + 1)) for i, spec in enumerate(models)
@@ -203,6 +206,7 @@ async def main(n: int) -> None:
     report(rows, plain_us[FIRST_ANSWERS:])
     report_causes(rows["routed"])
     report_parts(await parts(pool, n))
+    report_rare(await rare(models, n))
 
 
 @contextmanager
@@ -237,6 +241,22 @@ async def parts(model: Model, n: int) -> dict[str, npt.NDArray[np.float64]]:
             for name in names:
                 times_us[name][i] = spent_us[name]
     return times_us
+
+
+async def rare(models: dict[str, Model], n: int) -> npt.NDArray[np.float64]:
+    """Return the CPU time to the first token in microseconds, of requests that each come after a refresh."""
+    model = pooled(models)
+    (pool,) = model._routes.pools.values()
+    first_us, causes = np.zeros(n + FIRST_ANSWERS), Causes()
+    for i in range(n + FIRST_ANSWERS):
+        pool.refresh(clock.monotonic_ms() + 2 * REBUILD_MS * i)
+        first_us[i] = (await one(model, session_of(i), causes))[0]
+    return first_us[FIRST_ANSWERS:]
+
+
+def report_rare(first_us: npt.NDArray[np.float64]) -> None:
+    """Print the line of the requests that are rare."""
+    sys.stdout.write(f"\n{'rare':<12}{_cells(first_us)}\n")
 
 
 def report(rows: dict[str, npt.NDArray[np.float64]], plain_us: npt.NDArray[np.float64]) -> None:

@@ -243,12 +243,12 @@ def test_memory_is_warm_for_a_while_and_for_prompts_that_are_cached() -> None:
     memory = Affinity()
     memory.record("s", ("a/m", "b/m"), "b/m", MIN_CACHED_TOKENS, 1_000.0)
     assert memory.of("s").last == "b/m"
-    assert warm_specs(memory.of("s"), 1_000 + WARM_MS - 1) == ["a/m", "b/m"]
-    assert warm_specs(memory.of("s"), 1_000 + WARM_MS) == []
+    assert warm_specs(memory.of("s"), 1_000 + WARM_MS - 1) == {"a/m", "b/m"}
+    assert not warm_specs(memory.of("s"), 1_000 + WARM_MS)
     memory.record("short", ("a/m",), "a/m", MIN_CACHED_TOKENS - 1, 0.0)
-    assert warm_specs(memory.of("short"), 0.0) == []
+    assert not warm_specs(memory.of("short"), 0.0)
     memory.record("", ("a/m",), "a/m", 5_000, 0.0)
-    assert warm_specs(memory.of(""), 0.0) == []
+    assert not warm_specs(memory.of(""), 0.0)
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ from voicepipe.router.llm.first_token import MAX_UNSPOKEN_CHARS, FirstToken
 from voicepipe.router.llm.model import RoutedModel, latest_words
 from voicepipe.router.llm.probe import Probes
 from voicepipe.router.llm.request import RoutedAnswer
+from voicepipe.router.plan_table import PlanTable
 from voicepipe.router.policies import RoutingQuery, Rule
 from voicepipe.router.pool import REBUILD_MS, Pool
 from voicepipe.testing.fakes.cues import CallCue, Cut, Hang, Hold, LlmCue, Stall, Status
@@ -700,6 +701,28 @@ async def test_a_request_renews_only_old_tables(
     monkeypatch.setattr(clock, "monotonic_ms", lambda: built_ms + age_ms)
     assert (await pooled.request(HI)).is_whole
     assert len(refreshed) == n_refreshes
+
+
+async def test_after_a_refresh_a_request_like_the_latest_ones_finds_its_plan(
+    pool: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where requests are rare each one comes after a refresh."""
+    voice = (await pool(2)).model._routes.pools["voice"]
+    made = list[int]()
+    first_ms, make = clock.monotonic_ms(), PlanTable._make
+
+    def counted(table: PlanTable, *kind: Any) -> Any:
+        made.append(1)
+        return make(table, *kind)
+
+    before = voice.decide(RoutingQuery(), first_ms).plan
+    monkeypatch.setattr(PlanTable, "_make", counted)
+    voice.refresh(first_ms + REBUILD_MS + 1)
+    assert len(made) == 1
+    after = voice.decide(RoutingQuery(), first_ms + REBUILD_MS + 2).plan
+    assert len(made) == 1
+    assert after == before
+    assert after is not before
 
 
 @pytest.mark.parametrize(("requested_ms", "counts_ms"), [(None, 400), (150, 150), (900, 400), (0, 400)])

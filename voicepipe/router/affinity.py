@@ -15,6 +15,8 @@ MIN_CACHED_TOKENS: Final = 1_024
 MAX_SESSIONS: Final = 20_000
 """Full: the session that was inactive the longest is dropped, and counts as new."""
 
+NO_SPECS: Final[frozenset[str]] = frozenset()
+
 
 @dataclass(slots=True)
 class SessionAffinity:
@@ -55,6 +57,8 @@ class Affinity:
             self._sessions.popitem(last=False)
 
 
-def warm_specs(session: SessionAffinity, now_ms: float) -> list[str]:
+def warm_specs(session: SessionAffinity, now_ms: float) -> frozenset[str]:
     """Return the models whose providers should have the session's earlier turns in their caches."""
-    return [spec for spec, read_ms in session.read_ms.items() if now_ms - read_ms < WARM_MS]
+    if not session.read_ms:
+        return NO_SPECS
+    return frozenset([spec for spec, read_ms in session.read_ms.items() if now_ms - read_ms < WARM_MS])

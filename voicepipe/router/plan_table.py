@@ -17,8 +17,14 @@ from voicepipe.router.race import Later, Plan
 HOLD_MARGIN_MS: Final = 10
 """A held answer is released this long before the deadline."""
 
+MAX_REMADE: Final = 16
+"""Kinds of requests whose first plans are made again after a rebuild: the latest of them."""
+
 Ordered = tuple[int, ...]
 """Candidates in the order of the policies, each as its index in the pool."""
+
+Kind = tuple[Ordered, int, int, int | None, int | None]
+"""What a request's plans depend on: the arguments of `PlanTable.plans`."""
 
 
 class PlanList:
@@ -61,7 +67,10 @@ class PlanTable:
 
         self._candidates, self._learns = candidates, options.order == "learned"
         self._prefers_first = options.prefers_first
-        self._plans: dict[tuple[Ordered, int, int, int | None, int | None], PlanList] = {}
+        self._plans: dict[Kind, PlanList] = {}
+        self._former: list[Kind] = []
+        """The kinds of requests before the latest rebuild."""
+
         self._read_usd: tuple[list[float], list[float]] = ([], [])
         """Of a usual turn, each candidate's price of the input where its cache is cold, and where it is warm."""
 
@@ -82,8 +91,14 @@ class PlanTable:
     def rebuild(self, basis: PlanBasis) -> None:
         """Drop all plans: the next ones follow from this basis, and from the latest prices."""
         self.planner.rebuild(basis)
+        self._former = list(self._plans)[-MAX_REMADE:]
         self._plans.clear()
         self.built_ms = basis.now_ms
+
+    def make_again(self) -> None:
+        """Make the first plan of each kind of request that came before the rebuild, so that the next one finds it."""
+        for kind in self._former:
+            next(iter(self._list(kind)))
 
     def plans(self, ordered: Ordered, warm: int, turn: int, *, last: int | None, due: int | None) -> PlanList:
         """Return the plans for these candidates, best first; the last one is within any budget.
@@ -94,10 +109,12 @@ class PlanTable:
             last: the candidate that answered last, of a pool that learns its order.
             due: the candidate to begin with, of such a pool.
         """
-        key = (ordered, warm, turn, last, due)
-        known = self._plans.get(key)
+        return self._list((ordered, warm, turn, last, due))
+
+    def _list(self, kind: Kind) -> PlanList:
+        known = self._plans.get(kind)
         if known is None:
-            known = self._plans[key] = PlanList(self._make(*key))
+            known = self._plans[kind] = PlanList(self._make(*kind))
         return known
 
     def _make(self, ordered: Ordered, warm: int, turn: int, last: int | None, due: int | None) -> Iterator[PricedPlan]:

@@ -46,8 +46,6 @@ TURN_MEMORY: Final = 0.001
 RETRY_TURNS: Final = 300
 """Turns after which a model that was not asked is asked again, with the order `learned`: it may be fast by now."""
 
-NO_SPECS: Final[frozenset[str]] = frozenset()
-
 MAX_DEADLINES: Final = 8
 """Tables for different deadlines that one pool keeps; when full, the oldest is dropped."""
 
@@ -144,7 +142,7 @@ class Pool:
         """Decide which models to start when; or what would be best without a budget, `within_budget` false."""
         table = self._table(query.deadline_ms, now_ms)
         remembered = self._stats.affinity.of(query.session)
-        warm = frozenset(warm_specs(remembered, now_ms)) if remembered.read_ms else NO_SPECS
+        warm = warm_specs(remembered, now_ms)
         healthy: Candidates = self.candidates
         probe: Candidate | None = None
         for each in self._breakers:
@@ -254,7 +252,9 @@ class Pool:
     def refresh(self, now_ms: float) -> None:
         """Rebuild the oldest table if it is older than a second; call it while a provider is being waited for."""
         if self.is_stale(now_ms):
-            self._rebuild(min(self._tables.values(), key=lambda each: each.built_ms), now_ms)
+            table = min(self._tables.values(), key=lambda each: each.built_ms)
+            self._rebuild(table, now_ms)
+            table.make_again()
 
     def _rebuild(self, table: PlanTable, now_ms: float) -> None:
         unit_usd = self.hedge_budget.unit_usd(self.turn_usd(warm=True))

@@ -14,7 +14,7 @@ from voicepipe.registry import Stage
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.health import blame
 from voicepipe.router.pool import SharedStats
-from voicepipe.router.race import Attempt, Close, GiveUp, Order, Plan, Race, Speak, Start
+from voicepipe.router.race import Attempt, Close, Order, Plan, Race, Speak, Start
 from voicepipe.telemetry.log import log_crash
 
 RacingStage = Literal["llm", "tts"]
@@ -64,7 +64,7 @@ class RaceHost(Protocol[HostedCall]):
         """Start a call for this attempt: `RaceRunner.add` it."""
         ...
 
-    def let_speak(self, call: HostedCall) -> None:
+    def let_speak(self, call: HostedCall, now_ms: int) -> None:
         """Release this call's output: it has won."""
         ...
 
@@ -99,10 +99,9 @@ class RaceRunner(Generic[C]):
         """Start the first calls."""
         self._obey(self.race.begin(now_ms), now_ms)
 
-    def spoke(self, call: C) -> None:
+    def spoke(self, call: C, now_ms: int) -> None:
         """Handle output of a call that has not won yet; only its first output matters."""
         if call.attempt.state == "running":
-            now_ms = clock.monotonic_ms()
             self._obey(self.race.spoke(call.attempt, now_ms), now_ms)
 
     def failed(self, call: C) -> None:
@@ -162,27 +161,29 @@ class RaceRunner(Generic[C]):
         """Return why calls failed, for an operator."""
         return [f"{call.spec}: {call.failure.why}" for call in self.calls if call.failure is not None]
 
-    def waited_for(self, call: C) -> str:
+    def waited_for(self, call: C, now_ms: int) -> str:
         """Return the provider that was waited for longer than the one of this call, which has its first output: the
         first one, while it was alone or the others were held for it; empty: there is none."""
         first = self.calls[0]
+        if call is first:
+            return ""
         own_ms = call.attempt.first_ms or 0.0
-        waited_ms = clock.monotonic_ms() - first.attempt.began_ms
-        return first.spec if call is not first and waited_ms - own_ms > own_ms else ""
+        waited_ms = now_ms - first.attempt.began_ms
+        return first.spec if waited_ms - own_ms > own_ms else ""
 
     # --- the race -----------------------------------------------------------------------------
 
     def _obey(self, orders: list[Order], now_ms: int) -> None:
         for order in orders:
-            match order:
-                case Start(attempt):
-                    self._host.start(attempt)
-                case Close(attempt):
-                    self._close_call(self.calls[attempt.number])
-                case Speak(attempt):
-                    self._host.let_speak(self.calls[attempt.number])
-                case GiveUp():
-                    self._host.give_up()
+            # Not matched: that takes several times longer, and each request has some.
+            if isinstance(order, Start):
+                self._host.start(order.attempt)
+            elif isinstance(order, Speak):
+                self._host.let_speak(self.calls[order.attempt.number], now_ms)
+            elif isinstance(order, Close):
+                self._close_call(self.calls[order.attempt.number])
+            else:
+                self._host.give_up()
         self._set_timer(now_ms)
 
     def _close_call(self, call: C) -> None:

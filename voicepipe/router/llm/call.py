@@ -26,7 +26,7 @@ class LlmCallListener(Protocol):
     """Receives the events of LLM calls. Each method but `wait_for_room` returns at once."""
 
     def on_connected(self, call: LlmCall, event: ModelConnected) -> None: ...
-    def on_event(self, call: LlmCall, event: AnswerEvent) -> None: ...
+    def on_event(self, call: LlmCall, event: AnswerEvent, now_ms: int) -> None: ...
     def on_complete(self, call: LlmCall) -> None: ...
     def on_failure(self, call: LlmCall, failure: StageError) -> None: ...
     def lacks_room(self, call: LlmCall) -> bool:
@@ -41,7 +41,7 @@ class LlmCallListener(Protocol):
 class LlmCall(RacingCall[AnswerEvent]):
     """An attempt and its answer. `run` it as a task of the request's group."""
 
-    def __init__(self, attempt: Attempt, *, joiner: TextJoiner | None = None) -> None:
+    def __init__(self, attempt: Attempt, first: FirstToken, *, joiner: TextJoiner | None = None) -> None:
         super().__init__("llm", attempt)
         self.joiner = joiner
         """Joins this answer to the one that it continues."""
@@ -51,8 +51,7 @@ class LlmCall(RacingCall[AnswerEvent]):
 
         self.usage: Usage | None = None
         self.finished: Finished | None = None
-        self._first = FirstToken(is_spoken=False)
-        self._blank = ""
+        self._first, self._blank = first, ""
 
     @property
     def span_ms(self) -> float:
@@ -68,8 +67,6 @@ class LlmCall(RacingCall[AnswerEvent]):
             listener.on_failure(self, failure)
 
     async def _pass_answer(self, model: Model, request: ModelRequest, listener: LlmCallListener) -> None:
-        # A continuation may be no more than the end of a sentence.
-        self._first = FirstToken.of(request) if self.joiner is None else FirstToken(is_spoken=False)
         name = self.spec.partition("/")[2]
         addressed = request if request.model == name else replace(request, model=name)
         async with model.open(addressed) as events:
@@ -86,10 +83,13 @@ class LlmCall(RacingCall[AnswerEvent]):
     def _dispatch(self, event: ModelEvent, listener: LlmCallListener) -> None:
         match event:
             case TextDelta():  # first: these are nearly all events
-                if self._first.found:
-                    self._pass(event, listener)
-                elif (begun := self._begun(event)) is not None:
+                if not (self._first.found or self._first.look(event)):
+                    self._blank += event.text
+                elif self._blank:
+                    begun, self._blank = TextDelta(self._blank + event.text), ""
                     self._pass(begun, listener)
+                else:
+                    self._pass(event, listener)
             case CallDelta():
                 self._first.look(event)
                 self._pass(event, listener)
@@ -100,18 +100,10 @@ class LlmCall(RacingCall[AnswerEvent]):
             case Finished():
                 self.finished = event
                 if self._first.look(event) or self.joiner is not None:
-                    listener.on_event(self, event)
+                    listener.on_event(self, event, clock.monotonic_ms())
             case _:
                 pass  # a nested router reports its own attempts
 
-    def _begun(self, event: TextDelta) -> TextDelta | None:
-        """Return the first text, with the text before it; None: it has no token yet."""
-        before, self._blank = self._blank, ""
-        if not self._first.look(event):
-            self._blank = before + event.text
-            return None
-        return TextDelta(before + event.text) if before else event
-
     def _pass(self, event: TextDelta | CallDelta, listener: LlmCallListener) -> None:
-        self.latest_ms = clock.monotonic_ms()
-        listener.on_event(self, event)
+        self.latest_ms = now_ms = clock.monotonic_ms()
+        listener.on_event(self, event, now_ms)

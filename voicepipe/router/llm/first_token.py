@@ -41,8 +41,8 @@ class FirstToken:
         """Return whether the first token has come, with this event at the latest."""
         if not self.found:
             match event:
-                case TextDelta(text):
-                    self.found = self._has_token(text)
+                case TextDelta():
+                    self.found = self._has_token(event.text)
                 case CallDelta():
                     self.found = True
                 case Finished("stop"):
@@ -52,10 +52,10 @@ class FirstToken:
         return self.found
 
     def _has_token(self, text: str) -> bool:
-        if not self._is_spoken:
-            return any(not c.isspace() and unicodedata.category(c) != "Cf" for c in text)
         if not self._text and _PLAIN.fullmatch(text):
             return True
+        if not self._is_spoken:
+            return any(not c.isspace() and unicodedata.category(c) != "Cf" for c in text)
         self._text += text
         if len(self._text) > MAX_UNSPOKEN_CHARS:
             return True

@@ -12,11 +12,12 @@ from voicepipe.errors import StageError, StageTimeout
 from voicepipe.ports.continuation import TextJoiner, continued
 from voicepipe.ports.model import CallDelta, Finished, Model, ModelEvent, ModelRequest, Routed, TextDelta
 from voicepipe.ports.provider_events import ModelConnected, ModelJoined
-from voicepipe.router.candidate import CACHED_SHARE
+from voicepipe.router.candidate import CACHED_SHARE, Candidate
 from voicepipe.router.decision import Decision
 from voicepipe.router.hedge_budget import Hold
 from voicepipe.router.llm.call import MAX_WAITING, AnswerEvent, LlmCall
 from voicepipe.router.llm.continuation import StallPolicy, takes_prefill
+from voicepipe.router.llm.first_token import FirstToken
 from voicepipe.router.llm.judge import Judging
 from voicepipe.router.llm.probe import Probes
 from voicepipe.router.llm.usage import Tokens, attempted, cached_share, hedges_usd, planned_usd, tokens_of
@@ -86,14 +87,14 @@ class RoutedAnswer:
         if (probe := self._decision.probe) is not None:
             timeout_ms = self._pool.options.attempt_timeout_ms
             self._probe = self._probes.start(probe, self._models(probe.spec), self._request, timeout_ms=timeout_ms)
-        self._start_judge(group)
+        if self._pool.judge is not None:
+            self._start_judge(self._pool.judge, group)
         if self._pool.is_stale(self._began_ms):
             # After the calls have left: the next request finds a fresh table, and this one did not wait for it.
             asyncio.get_running_loop().call_soon(self._pool.refresh, self._began_ms)
 
-    def _start_judge(self, group: asyncio.TaskGroup) -> None:
-        candidate = self._pool.judge
-        if candidate is None or self._stats.breaker(candidate).state(self._began_ms) != "closed":
+    def _start_judge(self, candidate: Candidate, group: asyncio.TaskGroup) -> None:
+        if self._stats.breaker(candidate).state(self._began_ms) != "closed":
             return
         if self._pool.better(self._query, "hard", self._began_ms) is None:
             return  # the best models answer already
@@ -134,7 +135,7 @@ class RoutedAnswer:
 
     def start(self, attempt: Attempt) -> None:
         """Ask the model of an attempt."""
-        self._start(LlmCall(attempt), self._request)
+        self._start(LlmCall(attempt, FirstToken.of(self._request)), self._request)
 
     def _start(self, call: LlmCall, request: ModelRequest) -> None:
         self._runner.add(call)
@@ -151,12 +152,11 @@ class RoutedAnswer:
         """Fail with the error of the model that was asked first."""
         self._fail(self._runner.failures()[0])
 
-    def let_speak(self, call: LlmCall) -> None:
+    def let_speak(self, call: LlmCall, now_ms: int) -> None:
         """Pass on the answer of the model that has won."""
-        self._speaker = call
-        self._latest_ms = now_ms = clock.monotonic_ms()
+        self._speaker, self._latest_ms = call, now_ms
         self._end_judge()
-        self._events.put(self._routed(call, self._reason(call), self._runner.waited_for(call)))
+        self._events.put(self._routed(call, self._reason(call), self._runner.waited_for(call, now_ms)))
         for event in call.waiting:
             self._pass_on(call, event, now_ms)
         call.waiting.clear()
@@ -170,12 +170,15 @@ class RoutedAnswer:
 
     def _reason(self, speaker: LlmCall) -> str:
         calls = self._runner.calls
-        is_preferred = self._decision.plan.hold_until_ms is not None and speaker is calls[0]
-        why = "first choice" if is_preferred or len(calls) == 1 else "first to speak"
-        if speaker.attempt.is_better:
-            why = "the judge found the question harder"
-        if len(calls) > 1 and (whys := self._runner.whys()):
+        if len(calls) == 1:
+            why = "first choice"
+        elif whys := self._runner.whys():
             why = "; ".join(whys)
+        elif speaker.attempt.is_better:
+            why = "the judge found the question harder"
+        else:
+            is_preferred = self._decision.plan.hold_until_ms is not None and speaker is calls[0]
+            why = "first choice" if is_preferred else "first to speak"
         return f"{self._choice.why}; {why}" if self._choice.why else why
 
     # --- events of calls ----------------------------------------------------------------------
@@ -185,17 +188,17 @@ class RoutedAnswer:
         if not call.over:
             self._events.put(event)
 
-    def on_event(self, call: LlmCall, event: AnswerEvent) -> None:
+    def on_event(self, call: LlmCall, event: AnswerEvent, now_ms: int) -> None:
         """Handle an event of a call."""
         if call.over:
             return
         if call is self._speaker:
-            self._pass_on(call, event, clock.monotonic_ms())
+            self._pass_on(call, event, now_ms)
         elif call is self._continuation:
-            self._switch_to(call, event)
+            self._switch_to(call, event, now_ms)
         else:
             call.waiting.append(event)
-            self._runner.spoke(call)
+            self._runner.spoke(call, now_ms)
 
     def lacks_room(self, call: LlmCall) -> bool:
         """Return whether no more of the call's events may be queued."""
@@ -261,8 +264,8 @@ class RoutedAnswer:
         if self._continuation is not None and self._continuation is not call:
             self._dismiss(self._continuation)
         match event:
-            case TextDelta(text):
-                self._say(event if call.joiner is None else TextDelta(call.joiner.push(text)))
+            case TextDelta():
+                self._say(event if call.joiner is None else TextDelta(call.joiner.push(event.text)))
             case CallDelta():
                 self._calls_function = True
                 self._events.put(event)
@@ -390,13 +393,15 @@ class RoutedAnswer:
         self._continuation_reason = f"continues for {speaker.spec}: {why}"
         prefills = backup.prefills and takes_prefill(self._request)
         joiner = TextJoiner(self._text, prefills=prefills)
-        self._continuation = LlmCall(Attempt(len(self._runner.calls), backup, "continuation", now_ms), joiner=joiner)
+        attempt = Attempt(len(self._runner.calls), backup, "continuation", now_ms)
+        # It may be no more than the end of a sentence.
+        self._continuation = LlmCall(attempt, FirstToken(is_spoken=False), joiner=joiner)
         self._start(self._continuation, continued(self._request, self._text, prefills=prefills))
         return True
 
-    def _switch_to(self, continuation: LlmCall, event: AnswerEvent) -> None:
+    def _switch_to(self, continuation: LlmCall, event: AnswerEvent, now_ms: int) -> None:
         """Make the continuing call the answering one, at its first words."""
-        before, now_ms = self._speaker, clock.monotonic_ms()
+        before = self._speaker
         continuation.attempt.state, continuation.attempt.first_ms = "spoke", now_ms - continuation.attempt.began_ms
         if before is not None and not before.over:
             self._runner.blame(

@@ -145,29 +145,28 @@ class RoutedSpeech:
         """Report the text of a synthesizer that has lost: its provider charges for it."""
         self._events.put_ahead(UnusedSpeech(call.spec, call.n_chars))
 
-    def let_speak(self, call: SynthesizerCall) -> None:
+    def let_speak(self, call: SynthesizerCall, now_ms: int) -> None:
         """Pass on the audio of the synthesizer that has won, or continues."""
         self._speaker = call
         given = call.attempt.role
         role = "primary" if given == "probe" or given == "judge" else given
         if call.spec != self._name or role != "primary":
             why = "; ".join(self._runner.whys()) or _WHY.get(role, "first audible")
-            waited_for = "" if role == "continuation" else self._runner.waited_for(call)
+            waited_for = "" if role == "continuation" else self._runner.waited_for(call, now_ms)
             self._events.put_ahead(ProviderChanged(call.spec, role, why, call.n_chars, waited_for))
         is_cached = bool(call.waiting) and call.waiting[0].cached
         while call.waiting:
             self._pass_on(call.waiting.popleft())
-        self._learn(call, is_cached=is_cached)
+        self._learn(call, now_ms, is_cached=is_cached)
 
     def give_up(self) -> None:
         """Fail with the error of the synthesizer that was started last."""
         self._end(self._runner.failures()[-1])
 
-    def _learn(self, speaker: SynthesizerCall, *, is_cached: bool) -> None:
+    def _learn(self, speaker: SynthesizerCall, now_ms: int, *, is_cached: bool) -> None:
         """Record how soon each take sent audio, and which synthesizer the session uses now. Cached audio is no sign of
         its provider's speed, nor is what it was compared with.
         """
-        now_ms = clock.monotonic_ms()
         self._speech_order.served(self._voice.session, speaker.speaker.candidate, now_ms)
         if is_cached:
             return
@@ -188,10 +187,11 @@ class RoutedSpeech:
             self._pass_on(spoken)
             return
         call.waiting.append(spoken)
+        now_ms = clock.monotonic_ms()
         if call.attempt.role == "continuation":
-            self.let_speak(call)
+            self.let_speak(call, now_ms)
         else:
-            self._runner.spoke(call)
+            self._runner.spoke(call, now_ms)
 
     def on_event(self, call: SynthesizerCall, event: SpeechEvent) -> None:
         """Pass on what a take reports beside its audio. It wins no race, and ends no stall."""
