@@ -31,8 +31,25 @@ def test_more_than_four_open_it_for_a_while_and_then_it_is_on_trial() -> None:
     breaker = after(*[BROKEN] * 5)
     assert breaker.state(OPEN_MS - 1) == "open"
     assert breaker.state(OPEN_MS) == "half_open"
-    breaker.succeeded()
+    breaker.succeeded(began_ms=OPEN_MS)
     assert breaker.state(OPEN_MS) == "closed"
+
+
+def test_a_call_that_began_before_it_opened_does_not_close_it() -> None:
+    """Such as the stream of another session, which the provider still serves."""
+    breaker = after(refused(402, retryable=False), at_ms=1_000.0)
+    breaker.succeeded(began_ms=999.0)
+    assert (breaker.state(60_999.0), breaker.state(61_000.0), breaker.alert) == ("open", "half_open", "402: no")
+    assert breaker.is_tripped
+    assert breaker.n_answers == 1
+
+
+def test_a_call_that_began_while_it_was_open_closes_it() -> None:
+    """Where no other model is there, it is asked all the same."""
+    breaker = after(refused(429, retry_after_ms=60_000), at_ms=1_000.0)
+    breaker.succeeded(began_ms=1_000.0)
+    assert (breaker.state(2_000.0), breaker.retry_in_ms(2_000.0)) == ("closed", 0.0)
+    assert not breaker.is_tripped
 
 
 def test_a_failed_trial_opens_it_again() -> None:
@@ -75,7 +92,7 @@ def test_a_request_that_is_wrong_is_not_the_models_failure() -> None:
 def test_used_up_credit_is_an_alert_until_the_model_answers() -> None:
     breaker = after(refused(402, retryable=False))
     assert breaker.alert == "402: no"
-    breaker.succeeded()
+    breaker.succeeded(began_ms=1.0)
     assert breaker.alert == ""
 
 

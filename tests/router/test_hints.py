@@ -57,11 +57,20 @@ def test_a_hint_that_is_stale_or_of_an_unknown_model_changes_nothing() -> None:
 def test_an_answer_here_counts_more_than_an_older_hint() -> None:
     """A trial that was answered is not undone by the hint that began it; a later opening is news again."""
     stats, hints = node()
-    stats.breaker(A).succeeded()
+    stats.breaker(A).succeeded(began_ms=9_000.0)
     hints.record_answers(10_000.0)
     assert not hints.take(OpenBreaker("llm", "a/m", 3_000.0, 9_000.0), 0, 11_000.0)
     hints.record_answers(11_000.0)
     assert hints.take(OpenBreaker("llm", "a/m", 500.0, 9_000.0), 0, 11_000.0)
+
+
+def test_an_answer_to_a_call_from_before_the_hint_does_not_end_it() -> None:
+    stats, hints = node()
+    assert hints.take(OpenBreaker("llm", "a/m", 500.0, 9_000.0), 0, 11_000.0)
+    stats.breaker(A).succeeded(began_ms=10_000.0)
+    assert stats.breaker(A).state(11_000.0) == "open"
+    stats.breaker(A).succeeded(began_ms=12_000.0)
+    assert stats.breaker(A).state(12_000.0) == "closed"
 
 
 def test_a_failure_here_ends_the_hint() -> None:

@@ -264,6 +264,23 @@ async def test_a_slower_first_choice_comes_back_by_one_probe(pool: Any) -> None:
     assert set(pooled.stats.running.values()) == {0}
 
 
+async def test_a_call_from_before_does_not_undo_the_rate_limit_of_another(pool: Any) -> None:
+    """Its first token says nothing of the requests that came after it, nor of the key of these."""
+    pooled = await pool(2, order="given", policy="single")
+    hold = Hold(after=0)
+    pooled.vendors[0].llm.cue(LlmCue(tokens=("First",), hold=hold), LlmCue(fault=Status(402)))
+    pooled.vendors[1].llm.usual = LlmCue(tokens=("Second",))
+    before = asyncio.create_task(pooled.request(HI))
+    await pooled.vendors[0].llm.nth(0)
+    await asyncio.sleep(0.002)  # the instants differ, in ms
+    assert (await pooled.request(HI)).text == "Second"
+    hold.release.set()
+    assert (await before).text == "First"
+    assert (await pooled.request(HI)).attempts == [("v1/m", "primary", "spoke")]
+    (first, _) = healths(pooled.stats, "llm", clock.monotonic_ms())
+    assert (first.state, first.alert[:4]) == ("open", "402:")
+
+
 async def test_a_probe_is_billed_in_its_turn(pool: Any) -> None:
     pooled = await pool(2, order="given")
     pooled.vendors[0].llm.usual = LlmCue(fault=Hang())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -99,6 +100,19 @@ async def test_a_broken_transcriber_counts_once_and_recovers_with_its_next_text(
     assert (row.alert[:5], row.n_opened) == ("403: ", 1)
     assert await transcribe() == "all is well"
     assert of(stats, "stt").alert == ""
+
+
+async def test_a_stream_from_before_does_not_undo_the_failure_of_another() -> None:
+    """A session that began before a key was revoked is transcribed on; new ones are not."""
+    transcriber, stats = FakeTranscriber(name="v/ear"), SharedStats()
+    options = TranscriptionOptions(model="any")
+    async with SingleTranscriber(transcriber, stats).open(options) as stream:
+        await asyncio.sleep(0.002)  # the instants differ, in ms
+        refused = StageRefused("stt", provider="v/ear", why="no", retryable=False, status=403)
+        stats.breaker_of("v/ear").failed(refused, clock.monotonic_ms())
+        transcriber.streams[0].emit(Final(1, 1, "all is well"))
+        assert await anext(aiter(stream)) == Final(1, 1, "all is well")
+    assert (of(stats, "stt").alert, of(stats, "stt").state) == ("403: no", "open")
 
 
 async def test_what_another_stage_did_is_not_held_against_a_voice() -> None:

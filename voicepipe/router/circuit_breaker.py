@@ -42,7 +42,7 @@ class CircuitBreaker:
     _opened_ms: float = 0.0
     _is_hinted: bool = False
     is_tripped: bool = False
-    """Whether it has opened, and the model has not answered since."""
+    """Whether it has opened, and the model has not answered a call since."""
 
     n_answers: int = 0
     """Number of answers."""
@@ -67,10 +67,12 @@ class CircuitBreaker:
         """Return how long it stays open; 0 when it is not open."""
         return max(0.0, self._open_until_ms - now_ms) if self._open_until_ms > 0 else 0.0
 
-    def succeeded(self) -> None:
-        """Record an answer."""
+    def succeeded(self, *, began_ms: float) -> None:
+        """Record an answer to a call that began at `began_ms`. It closes the circuit breaker unless the call began
+        before that opened: a stream that lasts shows nothing of the calls after it."""
         self.n_answers += 1
-        self.is_tripped, self._is_hinted, self.alert = False, False, ""
+        if began_ms >= self._opened_ms:
+            self._open_until_ms, self.is_tripped, self._is_hinted, self.alert = -1.0, False, False, ""
 
     def opening(self, now_ms: float) -> tuple[float, float] | None:
         """Return how long ago it opened by failures here, and for how long it stays open, in ms; None: it is not open,
@@ -84,7 +86,7 @@ class CircuitBreaker:
         Return False: it has opened here, or such a test is due."""
         if self.state(now_ms) != "closed":
             return False
-        self._open_until_ms = now_ms + min(for_ms, OPEN_MS)
+        self._opened_ms, self._open_until_ms = now_ms, now_ms + min(for_ms, OPEN_MS)
         self.is_tripped = self._is_hinted = True
         return True
 

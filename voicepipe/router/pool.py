@@ -294,7 +294,7 @@ class Pool:
             survival = self._stats.latency.survival(each.candidate)
             if each.first_ms is not None:
                 survival.spoke(each.first_ms, now_ms)
-                self._stats.breaker(each.candidate).succeeded()
+                self._stats.breaker(each.candidate).succeeded(began_ms=each.began_ms)
             elif each.state == "lost" or each.timed_out:
                 silent_ms = (now_ms if each.ended_ms is None else each.ended_ms) - each.began_ms
                 survival.was_silent(silent_ms, now_ms)

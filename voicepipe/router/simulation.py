@@ -169,7 +169,7 @@ class _Simulation:
         else:
             attempt.first_ms = draw.after_ms
             self._stats.latency.survival(candidate).spoke(draw.after_ms, attempt.ended_ms)
-            self._stats.breaker(candidate).succeeded()
+            self._stats.breaker(candidate).succeeded(began_ms=attempt.began_ms)
         return attempt
 
     def _next(self) -> float:

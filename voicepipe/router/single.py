@@ -19,16 +19,16 @@ from voicepipe.router.pool import SharedStats
 T = TypeVar("T")
 
 
-class _ObservedProvider:
-    """The statistics of one provider."""
+class _ObservedCall:
+    """The statistics of one call to a provider, which begins now."""
 
     def __init__(self, spec: str, stats: SharedStats) -> None:
         self._spec, self._stats = spec, stats
-        self._breaker = stats.breaker_of(spec)
+        self._breaker, self._began_ms = stats.breaker_of(spec), clock.monotonic_ms()
 
     def succeeded(self) -> None:
         """Record that the provider fulfilled a request."""
-        self._breaker.succeeded()
+        self._breaker.succeeded(began_ms=self._began_ms)
 
     async def enter(self, stack: AsyncExitStack, opened: AbstractAsyncContextManager[T]) -> T:
         """Open it; raises what that raises. It is in flight until the stack is left."""
@@ -60,7 +60,8 @@ class SingleTranscriber:
 
     def __init__(self, inner: Transcriber, stats: SharedStats) -> None:
         self.name, self.capabilities = inner.name, inner.capabilities
-        self._inner, self._observed = inner, _ObservedProvider(inner.name, stats)
+        self._inner, self._stats = inner, stats
+        stats.breaker_of(inner.name)  # its health is shown before its first request
 
     def open(self, transcription: TranscriptionOptions) -> AbstractAsyncContextManager[TranscriptStream]:
         """Start one session's stream; raises the transcriber's errors."""
@@ -68,14 +69,15 @@ class SingleTranscriber:
 
     @asynccontextmanager
     async def _open(self, transcription: TranscriptionOptions) -> AsyncIterator[TranscriptStream]:
+        observed = _ObservedCall(self.name, self._stats)
         async with AsyncExitStack() as stack:
-            yield _SingleStream(await self._observed.enter(stack, self._inner.open(transcription)), self._observed)
+            yield _SingleStream(await observed.enter(stack, self._inner.open(transcription)), observed)
 
 
 class _SingleStream:
     """The transcriber stream of one session."""
 
-    def __init__(self, inner: TranscriptStream, observed: _ObservedProvider) -> None:
+    def __init__(self, inner: TranscriptStream, observed: _ObservedCall) -> None:
         self._events, self._observed = aiter(inner), observed
         self.begin, self.push, self.flush = inner.begin, inner.push, inner.flush
 
@@ -94,7 +96,8 @@ class SingleSynthesizer:
 
     def __init__(self, inner: Synthesizer, stats: SharedStats) -> None:
         self.name, self.voices = inner.name, inner.voices
-        self._inner, self._observed = inner, _ObservedProvider(inner.name, stats)
+        self._inner, self._stats = inner, stats
+        stats.breaker_of(inner.name)  # its health is shown before its first request
 
     def keep_warm(self, voice: Voice) -> AbstractContextManager[None]:
         """Keep the voice's connection ready."""
@@ -106,14 +109,15 @@ class SingleSynthesizer:
 
     @asynccontextmanager
     async def _open(self, voice: Voice) -> AsyncIterator[Speech]:
+        observed = _ObservedCall(self.name, self._stats)
         async with AsyncExitStack() as stack:
-            yield _SingleSpeech(await self._observed.enter(stack, self._inner.open(voice)), self._observed)
+            yield _SingleSpeech(await observed.enter(stack, self._inner.open(voice)), observed)
 
 
 class _SingleSpeech:
     """The speech of one turn."""
 
-    def __init__(self, inner: Speech, observed: _ObservedProvider) -> None:
+    def __init__(self, inner: Speech, observed: _ObservedCall) -> None:
         self._sound, self._observed = aiter(inner), observed
         self.say, self.finish = inner.say, inner.finish
 
@@ -132,7 +136,7 @@ async def single_answer(
     model: Model, request: ModelRequest, stats: SharedStats
 ) -> AsyncIterator[AsyncIterator[ModelEvent]]:
     """Ask one model, as its own `open` does. An answer without text and tool calls is a failure."""
-    observed = _ObservedProvider(model.name, stats)
+    observed = _ObservedCall(model.name, stats)
     async with AsyncExitStack() as stack:
         events = await observed.enter(stack, model.open(request))
         answer = _SingleAnswer(model.name, events, observed, FirstToken.of(request))
@@ -146,7 +150,7 @@ class _SingleAnswer:
     """The events of one answer."""
 
     def __init__(
-        self, provider: str, events: AsyncIterator[ModelEvent], observed: _ObservedProvider, first: FirstToken
+        self, provider: str, events: AsyncIterator[ModelEvent], observed: _ObservedCall, first: FirstToken
     ) -> None:
         self._provider, self._events, self._observed, self._first = provider, events, observed, first
         self._held = ""

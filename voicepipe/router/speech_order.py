@@ -64,9 +64,9 @@ class SpeechOrder:
         """Record that the session has this candidate's output."""
         self.stats.affinity.record(session, (candidate.spec,), candidate.spec, 0.0, now_ms)
 
-    def succeeded(self, candidate: Candidate) -> None:
-        """Record that this candidate's provider has done its work."""
-        self.stats.breaker(candidate).succeeded()
+    def succeeded(self, candidate: Candidate, *, began_ms: float) -> None:
+        """Record that this candidate's provider has done its work, in a call that began at `began_ms`."""
+        self.stats.breaker(candidate).succeeded(began_ms=began_ms)
 
     def _is_usable(self, candidate: Candidate, now_ms: float) -> bool:
         """Return whether it is healthy, or on trial by no other session: another candidate is ready if it fails."""

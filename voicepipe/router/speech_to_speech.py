@@ -36,22 +36,23 @@ class ObservedSpeechModel:
         self, options: SpeechOptions, unused: Callable[[SpeechUsage], None]
     ) -> AsyncIterator[SpeechConversation]:
         await asyncio.sleep(self._breaker.retry_in_ms(clock.monotonic_ms()) / 1_000)
+        began_ms = clock.monotonic_ms()
         async with self._inner.open(options, unused) as conversation:
-            yield _ObservedConversation(conversation, self)
+            yield _ObservedConversation(conversation, self, began_ms)
 
     def blame(self, failure: StageError) -> None:
         """Record and log a failure."""
         blame(self._breaker, self.name, failure, clock.monotonic_ms())
 
-    def succeeded(self) -> None:
-        """Record a complete answer."""
-        self._breaker.succeeded()
+    def succeeded(self, *, began_ms: int) -> None:
+        """Record a complete answer in a conversation that began at `began_ms`."""
+        self._breaker.succeeded(began_ms=began_ms)
 
 
 class _ObservedConversation:
-    def __init__(self, inner: SpeechConversation, owner: ObservedSpeechModel) -> None:
+    def __init__(self, inner: SpeechConversation, owner: ObservedSpeechModel, began_ms: int) -> None:
         self.push, self.drop = inner.push, inner.drop
-        self._inner, self._owner = inner, owner
+        self._inner, self._owner, self._began_ms = inner, owner, began_ms
         self._is_blamed = False
 
     @asynccontextmanager
@@ -69,7 +70,7 @@ class _ObservedConversation:
         return failure
 
     def _observed(self, events: AsyncIterator[SpeechModelEvent]) -> AsyncIterator[SpeechModelEvent]:
-        return _ObservedAnswer(events, self._owner)
+        return _ObservedAnswer(events, self._owner, self._began_ms)
 
     def _blame(self, failure: StageError) -> None:
         if not self._is_blamed:  # the same failure ends its answer and the conversation
@@ -78,8 +79,8 @@ class _ObservedConversation:
 
 
 class _ObservedAnswer:
-    def __init__(self, events: AsyncIterator[SpeechModelEvent], owner: ObservedSpeechModel) -> None:
-        self._events, self._owner = events, owner
+    def __init__(self, events: AsyncIterator[SpeechModelEvent], owner: ObservedSpeechModel, began_ms: int) -> None:
+        self._events, self._owner, self._began_ms = events, owner, began_ms
 
     def __aiter__(self) -> _ObservedAnswer:
         return self
@@ -87,5 +88,5 @@ class _ObservedAnswer:
     async def __anext__(self) -> SpeechModelEvent:
         event = await anext(self._events)
         if isinstance(event, Finished):
-            self._owner.succeeded()
+            self._owner.succeeded(began_ms=self._began_ms)
         return event

@@ -82,7 +82,7 @@ class Judging:
                 blame(breaker, spec, failure, attempt.ended_ms)
             return
         attempt.state = "lost"  # no part of it is spoken
-        breaker.succeeded()
+        breaker.succeeded(began_ms=attempt.began_ms)
         if (verdict := verdict_of(self._text)) is not None:
             found(verdict)
 

@@ -77,7 +77,7 @@ class _Probe:
                     now_ms = clock.monotonic_ms()
                     attempt.state, attempt.first_ms = "lost", now_ms - attempt.began_ms
                     self._stats.latency.survival(attempt.candidate).spoke(attempt.first_ms, now_ms)
-                    self._stats.breaker(attempt.candidate).succeeded()
+                    self._stats.breaker(attempt.candidate).succeeded(began_ms=attempt.began_ms)
                     return
                 if isinstance(event, Finished):
                     finished = event

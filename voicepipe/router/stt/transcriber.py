@@ -131,6 +131,8 @@ class FailoverStream:
         requested again, its transcripts are known already."""
 
         self._timeout: asyncio.Timeout | None = None
+        self._opened_ms = 0
+        """When the stream to the present transcriber was opened."""
 
     # --- the session --------------------------------------------------------------------------
 
@@ -199,6 +201,7 @@ class FailoverStream:
             StageError: the transcriber failed, or is too late with a text that another might have.
         """
         options, its = chosen.options(self._transcription), chosen.transcriber.capabilities
+        self._opened_ms = clock.monotonic_ms()
         try:
             async with (
                 asyncio.timeout(None) as self._timeout,
@@ -232,7 +235,7 @@ class FailoverStream:
             self._failed.clear()
             self._aged.clear()
             self._buffer.answered(text.utterance, text.flush)
-            self._speech_order.stats.breaker(chosen.candidate).succeeded()
+            self._speech_order.succeeded(chosen.candidate, began_ms=self._opened_ms)
             if not self._buffer.waits and self._timeout is not None:
                 self._timeout.reschedule(None)
         self._events.put(text)

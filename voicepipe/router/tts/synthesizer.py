@@ -250,7 +250,8 @@ class RoutedSpeech:
 
     def _pass_on(self, spoken: Spoken) -> None:
         if not spoken.cached and self._speaker is not None:
-            self._speech_order.succeeded(self._speaker.attempt.candidate)
+            attempt = self._speaker.attempt
+            self._speech_order.succeeded(attempt.candidate, began_ms=attempt.began_ms)
         self._progress.record(spoken, self._clauses)
         self._events.put(spoken)
         self._watch()
