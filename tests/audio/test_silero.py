@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from importlib.resources import files
 
 import numpy as np
@@ -61,6 +62,25 @@ def test_windows_read_at_once_have_the_same_probabilities(clips: dict[str, Clip]
         again, fresh = probabilities(state, samples, n_at_once), SileroState()
         fresh.restart(samples[-CONTEXT_SAMPLES:])
         assert again == pytest.approx(probabilities(fresh, samples), abs=1e-6)
+
+
+def share_of_other_threads(n_at_once: int) -> float:
+    """CPU time of all other threads while this one reads so many windows at a time, as a part of its own."""
+    state, samples = SileroState(), silence(n_at_once * WINDOW_SAMPLES)
+    own_s, all_s = time.thread_time(), time.process_time()
+    for _ in range(100):
+        silero.shared().read(state, samples)
+    own_s, all_s = time.thread_time() - own_s, time.process_time() - all_s
+    return all_s / own_s - 1
+
+
+@pytest.mark.parametrize("n_at_once", range(1, MAX_WINDOWS + 1))
+def test_no_other_thread_computes(n_at_once: int) -> None:
+    """The library's threads would stay awake for tens of ms, and a reader waits for them on a busy machine.
+
+    They may still be awake from an earlier test when the first share is taken.
+    """
+    assert min(share_of_other_threads(n_at_once) for _ in range(5)) < 0.2
 
 
 def test_speech_is_speech_and_room_tone_is_not(clips: dict[str, Clip]) -> None:

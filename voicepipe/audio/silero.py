@@ -76,21 +76,33 @@ def _zeros(*shape: int) -> Weights:
 class _Layer:
     """Weighted sums of rows of inputs. The bias is the last row of the weights, next to a column of ones."""
 
-    __slots__ = ("_rows", "_weights", "inputs", "sums")
+    __slots__ = ("_products", "_weights", "inputs", "sums")
 
-    def __init__(self, n_rows: int, weights: Weights) -> None:
+    def __init__(self, n_rows: int, weights: Weights, n_products: int = 1) -> None:
         """`weights`: (n_inputs + 1, n_outputs), with the bias."""
         self._weights = weights
-        self._rows = np.ones((n_rows, len(weights)), dtype=np.float32)
-        self.inputs = self._rows[:, :-1]
+        rows = np.ones((n_rows, len(weights)), dtype=np.float32)
+        self.inputs = rows[:, :-1]
         """(n_rows, n_inputs), filled before `compute`."""
 
         self.sums: Weights = _zeros(n_rows, weights.shape[1])
         """(n_rows, n_outputs)."""
 
+        self._products = _products(rows, self.sums, n_products)
+
     def compute(self) -> None:
         """Fill `sums`."""
-        self._rows.dot(self._weights, self.sums)
+        for rows, sums in self._products:
+            rows.dot(self._weights, sums)
+
+
+def _products(rows: Weights, sums: Weights, n_products: int) -> list[tuple[Weights, Weights]]:
+    """Return the rows and their sums in so many parts, each of them small enough for one thread.
+
+    For products of over 2**18 multiplications OpenBLAS wakes a thread for each core. They stay awake for tens of ms,
+    and on a busy machine the caller waits for them as long.
+    """
+    return list(zip(np.split(rows, n_products), np.split(sums, n_products), strict=True))
 
 
 def _by_tap(kernel: Weights) -> Weights:
@@ -138,8 +150,9 @@ class _Network:
         self._mirror = sound[:, end - 2 : end - 2 - _MIRRORED_SAMPLES : -1]
         self._overlapping = _stretches(sound, _FRAME_SAMPLES, _HOP_SAMPLES)
         frames = _zeros(n_windows, _N_FRAMES, _FRAME_SAMPLES)
-        self._frames, self._rows = frames, frames.reshape(-1, _FRAME_SAMPLES)
+        self._frames = frames
         self._powers = _zeros(n_windows * _N_FRAMES, _FRAME_SAMPLES)
+        self._spectra = _products(frames.reshape(-1, _FRAME_SAMPLES), self._powers, n_windows)
         self._of_cosines, self._of_sines = self._powers[:, 1:_NYQUIST], self._powers[:, _N_BINS:]
         self._of_bins = self._powers.reshape(n_windows, _N_FRAMES, -1)[:, :, :_N_BINS]
         self._padded = _zeros(n_windows, _N_FRAMES + 2, _N_BINS)
@@ -155,7 +168,8 @@ class _Network:
         state.context[:] = self._last
         self._mirrored[:] = self._mirror
         self._frames[:] = self._overlapping
-        self._rows.dot(self._basis, self._powers)  # half a microsecond less than `matmul`
+        for frames, powers in self._spectra:
+            frames.dot(self._basis, powers)  # half a microsecond less than `matmul`
         np.multiply(self._powers, self._powers, out=self._powers)
         np.add(self._of_cosines, self._of_sines, out=self._of_cosines)
         np.sqrt(self._of_bins, out=self._magnitudes)
@@ -163,8 +177,10 @@ class _Network:
     # --- four convolutions of three taps, and the LSTM's sums -------------------------------------
 
     def _prepare_convolutions(self, n_windows: int, weights: _NetworkWeights) -> None:
+        first, *others = weights.layers
         layers = [
-            _Layer(n_windows * n_rows, each) for n_rows, each in zip((_N_FRAMES, 2, 1, 1), weights.layers, strict=True)
+            _Layer(n_windows * _N_FRAMES, first, n_windows),
+            *(_Layer(n_windows * n_rows, each) for n_rows, each in zip((2, 1, 1), others, strict=True)),
         ]
         self._layers, self._last_layer = layers, _Layer(n_windows, weights.memory)
         n_first = layers[0].sums.shape[1]
