@@ -251,12 +251,12 @@ def tracked() -> list[Path]:
 
 def test_no_name_has_a_banned_word() -> None:
     found = [
-        f"{path.relative_to(ROOT)}:{line} {name}: {', '.join(wrong)}"
+        f"{place}:{line} {name}: {', '.join(wrong)}"
         for path in tracked()
         if path.is_file() and not path.is_symlink() and path != Path(__file__)
+        for place, folder in [(str(path.relative_to(ROOT)), str(path.relative_to(ROOT).parent))]
         for line, name in names(path)
-        if (wrong := banned(name) + banned_in(str(path.relative_to(ROOT).parent), name))
-        and (str(path.relative_to(ROOT)), name) not in EXEMPT
+        if (wrong := banned(name) + banned_in(folder, name)) and (place, name) not in EXEMPT
     ]
     assert not found, "\n".join([f"{len(found)} names", *found])
 
