@@ -27,6 +27,9 @@ _PICTURE: Final = "url"
 
 _PAIRS: Final = "metadata"
 
+_UNCHANGED: Final = frozenset((int, float, bool, NoneType))
+"""Types whose values are plain, and no texts: most fields have one of them."""
+
 Words = Callable[[str], str]
 """A function that replaces a text."""
 
@@ -41,21 +44,30 @@ def plain(value: Any, words: Words = as_it_is) -> Any:
 
     Sets are sorted, so that the same value always gives the same plain one.
     """
-    if value is None or isinstance(value, str | int | float):
+    kind: type = type(value)
+    if kind in _UNCHANGED or isinstance(value, str | int | float):
         return value
-    if isinstance(value, tuple | list):
+    if kind is tuple or kind is list:
         return [plain(each, words) for each in value]
-    if isinstance(value, frozenset | set):
-        return sorted(value)
+    if (names := _names(kind)) is not None:
+        return _plain_object(value, names, words)
     if isinstance(value, Mapping):
         return {str(key): plain(each, words) for key, each in value.items()}
-    kind: type = type(value)
-    return {"is": kind.__name__} | {name: _field(name, getattr(value, name), words) for name in _names(kind)}
+    return sorted(value) if isinstance(value, frozenset | set) else [plain(each, words) for each in value]
 
 
 @cache
-def _names(kind: type) -> tuple[str, ...]:
-    return tuple(each.name for each in fields(kind))
+def _names(kind: type) -> tuple[str, ...] | None:
+    """Return the names of a dataclass's fields; None for a class of another kind."""
+    return tuple(each.name for each in fields(kind)) if is_dataclass(kind) else None
+
+
+def _plain_object(value: Any, names: tuple[str, ...], words: Words) -> dict[str, Any]:
+    found: dict[str, Any] = {"is": type(value).__name__}
+    for name in names:
+        each = getattr(value, name)
+        found[name] = each if type(each) in _UNCHANGED else _field(name, each, words)
+    return found
 
 
 def _field(name: str, value: Any, words: Words) -> Any:
