@@ -49,7 +49,7 @@ _MEANINGFUL: Final = _KNOWN | _DIGITS
 
 
 class Pseudonymizer:
-    """Replaces words by others of the same length: the same by the same, within one session.
+    """Replaces each word by another of the same length: within one session always by the same one.
 
     Articles, prepositions, "yes", "stop" and the like stay as they are, and so do punctuation and capitals. A number
     becomes another number; a number word that is the only one of its length stays as it is. Two different short words
@@ -71,7 +71,7 @@ class Pseudonymizer:
             return written
         if word in _DIGITS:
             return self._pick(word)
-        # Drawn again where chance has made the same word, or one that means something to the core.
+        # Drawn again where chance gave the same word, or a word with a meaning to the core.
         drawn = (_like(written, self._draw(word, attempt)) for attempt in count())
         same = written if any(char.isdecimal() or char.isalpha() for char in written) else None
         return next(new for new in drawn if new != same and new.lower() not in _MEANINGFUL)

@@ -58,7 +58,7 @@ class Recording:
 
 
 def recording_in(path: Path) -> Recording | None:
-    """Return the recording in a file; None: it is none, it is empty, or it is gone."""
+    """Return the recording in a file; None: the file is no recording, is empty, or does not exist."""
     named = _NAME.search(path.name)
     if named is None:
         return None

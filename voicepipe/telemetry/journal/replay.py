@@ -81,7 +81,7 @@ def _at(commands: Sequence[Plain], place: int) -> Plain | None:
 
 
 def _partings(expected: Any, got: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
-    """Return where two plain values differ. What an older version did not write is no difference."""
+    """Return where two plain values differ. A field that an older version did not write is no difference."""
     if isinstance(expected, dict) and isinstance(got, dict):
         for name, value in expected.items():
             yield from _partings(value, got.get(name), f"{path}.{name}" if path else name)

@@ -24,8 +24,8 @@ def projects(project: str | None) -> Work[list[str]]:
 
 
 NAMED: Final = "t.number IN (SELECT s.number FROM turns s WHERE s.project = ? AND "
-"""What a condition contains that names the sessions of its turns. In a query of their own the turns are looked up by
-session, whatever the other conditions are."""
+"""The part that each condition on the sessions of turns contains. A query of its own looks the turns up by session,
+whatever the other conditions are."""
 
 
 def without_time_index(where: str) -> str:
@@ -98,7 +98,7 @@ def like_part(text: str) -> str:
 
 
 def clean(text: str) -> str:
-    """Return the text with what no database takes replaced: NUL and half a surrogate pair."""
+    """Return the text with the characters replaced that no database takes: NUL, and half a surrogate pair."""
     if text.isascii() and "\0" not in text:
         return text
     return text.replace("\0", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -134,8 +134,8 @@ class TurnQuery(TurnFilter):
     """`slowest`: by turn latency; turns without one are left out."""
 
     words: str | None = None
-    """A part of what was said, by the user or the agent, in either case. No index has it: one page looks at
-    `MAX_SEARCHED` turns at most, may have fewer than `limit`, and its `next` goes on."""
+    """A part of the text of the user or the agent, in either case. Texts have no index: one page reads at most
+    `MAX_SEARCHED` turns and may have fewer than `limit`; its `next` goes on."""
 
     def __post_init__(self) -> None:
         TurnFilter.__post_init__(self)
@@ -299,8 +299,8 @@ class TurnStore(TurnWriter, Protocol):
         ...
 
     async def store_feedback(self, id: str, project: str | None, source: str, score: float, at_ms: int) -> bool:
-        """Store a score of a turn's answer, from 0 to 1, in place of an earlier one of that source; False: this project
-        has no such turn. It is deleted with the turn."""
+        """Store a score of a turn's answer, from 0 to 1, in place of an earlier one of that source. It is deleted with
+        the turn. Return False where this project has no such turn."""
         ...
 
     async def by_arm(self, project: str | None, query: TurnFilter) -> tuple[ArmTurn, ...]:

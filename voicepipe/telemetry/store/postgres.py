@@ -73,7 +73,7 @@ class PostgresTurnStore(SqlTurnStore):
 async def downgrade(url: str, target: int) -> int:
     """Bring the tables back to an older version; return the version that they had.
 
-    Servers of the newer version that still run fail to write what the older one does not know.
+    Servers of the newer version that still run fail to write the columns and tables that the older one lacks.
 
     Raises:
         ConfigError: as `PostgresTurnStore.open`, or there is no way back to that version, or no tables.
@@ -137,7 +137,7 @@ class Pool:
     """The `Database` on Postgres."""
 
     def __init__(self, pool: asyncpg.Pool, name: str) -> None:
-        """`name`: what is stored, for errors."""
+        """`name`: the name of the stored data in errors."""
         self._pool: asyncpg.Pool | None = pool
         self._name = name
 

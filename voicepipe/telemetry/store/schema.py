@@ -114,8 +114,8 @@ BACK: Final[dict[int, tuple[str, ...]]] = {
     5: ("DROP TABLE feedback",),
     4: ("ALTER TABLE sessions DROP COLUMN summary",),
 }
-"""Version -> the statements that bring its tables back to the version before. What that version does not know is lost:
-of version 5 the feedback, of version 4 the summaries."""
+"""Version -> the statements that bring its tables back to the version before. Data that the older version
+lacks is lost: before version 5 the feedback, before version 4 the summaries."""
 
 OLDEST: Final = 3
 """The oldest version to which tables can be brought back. From it on each version only adds to the one before, so that

@@ -160,7 +160,7 @@ def only_read(connection: sqlite3.Connection) -> None:
 def _use_wal(connection: sqlite3.Connection) -> None:
     """Switch the file to WAL, within about `BUSY_MS` of waiting for other processes.
 
-    Of two processes that switch a new file, SQLite refuses one at once and does not let it wait: it is tried again.
+    Of two processes that switch a new file, SQLite refuses one at once without waiting: that one tries again.
     When another process holds the file, each try waits by itself, so the time is bounded and not the number of tries.
     """
     pause, gives_up_ms = threading.Event(), monotonic_ms() + BUSY_MS

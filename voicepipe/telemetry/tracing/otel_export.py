@@ -33,12 +33,12 @@ class SpanQueue(SpanProcessor):
     """Takes spans at once and sends them from a thread of its own, many at a time."""
 
     def __init__(self, exporter: SpanExporter) -> None:
-        """The sizes are those of `OTEL_BSP_*`: queue 2048, batch 512, delay 5 s."""
+        """The sizes are the defaults of `OTEL_BSP_*`: queue 2048, batch 512, delay 5 s."""
         self._exporter = exporter
         self._batch = _number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512)
         self._delay_s = _number("OTEL_BSP_SCHEDULE_DELAY", 5_000) / 1_000
         self._max_waiting = _number("OTEL_BSP_MAX_QUEUE_SIZE", 2_048)
-        # Full means that the collector is slow or gone: a new span is dropped and counted.
+        # Full means that the collector is slow or down: a new span is dropped and counted.
         self._waiting: deque[ReadableSpan] = deque()
         self._due, self._closing = threading.Event(), threading.Event()
         self._failing = False

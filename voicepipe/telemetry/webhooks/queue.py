@@ -21,7 +21,7 @@ MAX_DEAD: Final = 10_000
 """Maximum of stored dead letters of one webhook."""
 
 MOVED_AT_ONCE: Final = 100
-"""Deliveries that are moved to another queue in one transaction: a part of what may wait, since they are in memory."""
+"""Deliveries that are moved to another queue in one transaction. They are in memory: fewer than a queue may hold."""
 
 _COLUMNS: Final = "number, webhook, id, kind, project, session, body, made_at_ms, attempts, why, dead_at_ms, due_ms"
 
@@ -115,7 +115,7 @@ class WebhookQueue:
         return await self._database.write(self._due_in_ms(webhook))
 
     async def delivered(self, delivery: Delivery) -> None:
-        """Delete a delivery that arrived, also when another node has the lease by now."""
+        """Delete a delivery that arrived, also if its lease has passed to another node."""
         await self._database.write(execute("DELETE FROM deliveries WHERE number = ?", [(delivery.number,)]))
 
     async def failed(self, delivery: Delivery, *, why: str, wait_ms: int) -> None:
@@ -149,8 +149,8 @@ class WebhookQueue:
 
     async def move_all(self, to: WebhookQueue) -> int:
         """Move all deliveries, waiting and given up, to another queue, `MOVED_AT_ONCE` at a time; return how many. A
-        crash in between leaves at most so many in both. Only one process may move them: another would put back what
-        has been delivered meanwhile."""
+        crash in between leaves at most `MOVED_AT_ONCE` in both. Only one process may move them: a second one would put
+        back deliveries that have arrived meanwhile."""
         n_moved = 0
         while rows := await self._database.write(fetch(_OLDEST, MOVED_AT_ONCE)):
             await to._database.write(execute(_MOVE, [row[1:] for row in rows]))
@@ -201,7 +201,7 @@ class WebhookQueue:
             yield from self._delete_dead(webhook)
 
     def _delete_dead(self, webhook: str) -> Work[None]:
-        """Delete the dead letters above the limit, those first that died first."""
+        """Delete the dead letters above the limit, the oldest first."""
         yield from execute(
             "DELETE FROM deliveries WHERE webhook = ? AND dead_at_ms IS NOT NULL AND (dead_at_ms, number) <="
             " (SELECT dead_at_ms, number FROM deliveries WHERE webhook = ? AND dead_at_ms IS NOT NULL"

@@ -34,7 +34,7 @@ IDLE_S: Final = 60.0
 finished."""
 
 HELD_S: Final = 0.2
-"""Pause before what is due is tried again where it could not be taken: another node holds its row."""
+"""Pause before a due delivery is tried again whose row another node holds."""
 
 RETRY_S: Final = 1.0
 MAX_RETRY_S: Final = 5.0
@@ -214,7 +214,7 @@ class Webhooks:
             self._health.worked("webhooks")
 
     async def _write(self, queue: WebhookQueue) -> None:
-        async with self._one_write:  # written twice, what was delivered in between would be delivered again
+        async with self._one_write:  # written twice, a delivery that arrived in between would be sent again
             await self._write_batch(queue)
 
     async def _write_batch(self, queue: WebhookQueue) -> None:

@@ -130,7 +130,7 @@ class SessionEvents:
             self._send_end(key, data)
 
     async def delete_session(self, project: str, session: str) -> None:
-        """Delete what waits of a session, sent or not."""
+        """Delete the waiting deliveries of a session, sent or not."""
         key = (project, session)
         self._sessions.pop(key, None)
         if key in self._summarizing:
