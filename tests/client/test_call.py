@@ -204,7 +204,7 @@ async def test_a_filler_before_the_call_does_not_end_the_turn(fake_server: Any, 
             await asyncio.wait({spoken}, timeout=1)  # a client that takes the call for the answer leaves meanwhile
             free.set()
             answer = await spoken
-    assert (answer.said_before, answer.agent_text) == ("One moment, please.", "At nine.")
+    assert (answer.preamble, answer.agent_text) == ("One moment, please.", "At nine.")
 
 
 async def test_requests_of_a_turn_keep_the_sessions_metadata(fake_server: Any) -> None:

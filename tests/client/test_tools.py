@@ -135,7 +135,7 @@ async def test_a_call_that_ends_meanwhile_is_no_failure_of_the_function() -> Non
 
 
 def test_a_turn_with_a_tool_ends_with_the_answer_to_its_result() -> None:
-    collector = TurnCollector(written=True, tools=("t",), unasked=True)
+    collector = TurnCollector(written=True, tools=("t",), unrequested=True)
     began = (e.ReplyStarted("r", "turn"), e.ReplyText("r", "One moment."), e.FunctionCalled("r", "c", "t", "{}"))
     for event in (*began, e.ReplyEnded("r", "completed", "")):
         collector.handle(event, 0)

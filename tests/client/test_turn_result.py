@@ -152,7 +152,7 @@ def test_a_filler_is_no_part_of_the_answer_behind_it() -> None:
         (5_200, e.ReplyEnded("r1", "completed", "")),
     )
     got = answer_of(collected(*QUESTION_EVENTS, SPOKEN[0], *filler, *answer))
-    assert (got.said_before, got.agent_text, got.duration_ms) == ("One moment, please.", "It is noon.", 100)
+    assert (got.preamble, got.agent_text, got.duration_ms) == ("One moment, please.", "It is noon.", 100)
     assert (got.first_audio_ms, got.latency_ms) == (900, 3_100)
 
 
@@ -175,7 +175,7 @@ def test_the_turn_goes_on_after_calls_that_the_server_runs() -> None:
     collector.handle(e.ReplyEnded("r3", "completed", ""), 6_100)
     assert collector.complete
     got = answer_of(collector)
-    assert (got.said_before, got.agent_text) == ("Let me see. One moment, please.", "At nine.")
+    assert (got.preamble, got.agent_text) == ("Let me see. One moment, please.", "At nine.")
     assert (got.first_audio_ms, got.latency_ms, got.earlier) == (1_000, 4_000, 0)
 
 
@@ -188,8 +188,8 @@ def test_answers_of_other_turns_are_left_out() -> None:
     collector = collected(*greeting, begun, *QUESTION_EVENTS, *SPOKEN, DONE, *late, audible)
     assert collector.complete
     answer = answer_of(collector)
-    assert (answer.agent_text, answer.earlier, answer.unasked) == ("It is noon.", 0, "Hello. By the way.")
-    assert answer_of(collected(*greeting, *QUESTION_EVENTS, *SPOKEN, DONE)).unasked == "", "it was overtaken"
+    assert (answer.agent_text, answer.earlier, answer.other_text) == ("It is noon.", 0, "Hello. By the way.")
+    assert answer_of(collected(*greeting, *QUESTION_EVENTS, *SPOKEN, DONE)).other_text == "", "it was overtaken"
 
 
 def test_an_answer_plays_behind_the_greeting() -> None:
@@ -226,7 +226,7 @@ def test_the_called_functions_are_named() -> None:
 
 def test_an_unrequested_answer_counts_on_request() -> None:
     """The user who talks over it gets the first answer to a question, not the second."""
-    collector = TurnCollector(unasked=True)
+    collector = TurnCollector(unrequested=True)
     collector.handle(e.ReplyStarted("r0", "turn_0"), 100)
     collector.handle(e.ReplyText("r0", "Hello."), 110)
     collector.handle(e.ReplyEnded("r0", "cancelled", "turn_detected"), 120)
@@ -357,7 +357,7 @@ def test_a_turn_ends_with_its_answer_wherever_the_filler_stands(turn: Turn) -> N
     answer = answer_of(collector)
     said = ["Let me see."] * turn.announced + ["One moment, please."] * (turn.filler != "none")
     assert (answer.agent_text, answer.status) == ("At nine.", "completed")
-    assert sorted(answer.said_before.replace(". ", ".|").split("|")) == sorted(said or [""])
+    assert sorted(answer.preamble.replace(". ", ".|").split("|")) == sorted(said or [""])
 
 
 @pytest.mark.parametrize("turn", TURNS, ids=str)
@@ -378,12 +378,12 @@ def test_a_failed_answer_of_which_only_the_filler_came_says_why() -> None:
     collector = collected(*QUESTION_EVENTS, SPOKEN[0], filler, (9_000, e.ReplyEnded("r1", "failed", "llm: no output")))
     assert collector.complete
     answer = answer_of(collector)
-    assert (answer.said_before, answer.agent_text) == ("One moment, please.", "")
+    assert (answer.preamble, answer.agent_text) == ("One moment, please.", "")
     assert (answer.status, answer.why) == ("failed", "llm: no output")
 
 
 def test_an_answer_that_fails_after_its_call_says_why() -> None:
-    collector = TurnCollector(written=True, tools=("t",), unasked=True)
+    collector = TurnCollector(written=True, tools=("t",), unrequested=True)
     for event in (e.ReplyStarted("r", "turn"), e.FunctionCalled("r", "c", "t", "{}")):
         collector.handle(event, 0)
     collector.handle(e.ReplyEnded("r", "failed", "llm: broke"), 9)

@@ -200,7 +200,7 @@ def test_a_summary_changes_the_beginning_only_once_for_each_block() -> None:
     assert len(changes) <= len(requested(scenario)) + 1
 
 
-def test_a_summary_that_comes_late_or_unasked_is_of_no_use() -> None:
+def test_a_summary_that_comes_late_or_unrequested_is_of_no_use() -> None:
     """Nor is one that comes twice."""
     scenario = Scenario(context_tokens=WINDOW, reply=PROMPT, summarizes=True)
     scenario.is_summarized(1, "Made up.")

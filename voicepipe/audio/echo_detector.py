@@ -153,7 +153,7 @@ class EchoDetector:
         alike, late = self._compare(received, ends_ms)
         if alike < _ALIKE:
             return False
-        mine, said = received.sum(axis=1), self._said_before(ends_ms, len(received), late).sum(axis=1)
+        mine, said = received.sum(axis=1), self._sent_before(ends_ms, len(received), late).sum(axis=1)
         loud = said >= _LOUD * said.max()
         share = float(np.quantile(mine[loud] / said[loud], 0.8))
         if share > _STRONG or (share > _WEAK and alike < _SURELY_ALIKE):
@@ -168,9 +168,9 @@ class EchoDetector:
             return len(samples) * 1_000 // rate_hz
         late, share = self._path
         reach = _TAIL_HOPS + _SLIP_HOPS
-        said = self._said_before(ends_ms + _SLIP_HOPS * HOP_MS, len(received) + reach + _SLIP_HOPS, late).sum(axis=1)
+        said = self._sent_before(ends_ms + _SLIP_HOPS * HOP_MS, len(received) + reach + _SLIP_HOPS, late).sum(axis=1)
         around = np.lib.stride_tricks.sliding_window_view(said, reach + _SLIP_HOPS + 1)[-len(received) :].max(axis=1)
-        lately = self._said_before(ends_ms, SPAN_MS // HOP_MS, late).sum(axis=1).max()
+        lately = self._sent_before(ends_ms, SPAN_MS // HOP_MS, late).sum(axis=1).max()
         own = (received > _OVER * share * around) & (received > _BESIDE * share * lately)
         return int(np.count_nonzero(own)) * HOP_MS
 
@@ -186,14 +186,14 @@ class EchoDetector:
         if not n or not self._said:
             return 0.0, 0
         longest = MAX_DELAY_MS // HOP_MS
-        said = self._said_before(ends_ms, n + longest, 0)
+        said = self._sent_before(ends_ms, n + longest, 0)
         mine = _shape(_levels(received))
         theirs = _shape(np.lib.stride_tricks.sliding_window_view(_levels(said), n, axis=0).transpose(0, 2, 1))
         alike = theirs.reshape(len(theirs), -1) @ mine.reshape(-1)
         best = int(np.argmax(alike))
         return float(alike[best]), longest - best
 
-    def _said_before(self, ends_ms: int, n_hops: int, late: int) -> Profile:
+    def _sent_before(self, ends_ms: int, n_hops: int, late: int) -> Profile:
         """Return the profile of the agent's audio in the `n_hops` before an instant, shifted back by the delay."""
         return self._between(ends_ms - (n_hops + late) * HOP_MS, n_hops)
 

@@ -26,13 +26,13 @@ async def converse(
         CallEnded: the connection was lost.
     """
     n_turns, reported = 0, False
-    collector = TurnCollector(written=text_only, unasked=True)
+    collector = TurnCollector(written=text_only, unrequested=True)
     async with background_tasks() as owned:
         owned.start(_send(call, devices), name="microphone")
         while turns is None or n_turns < turns:
             event = await call.next_event()
             if reported and isinstance(event, e.SpeechStarted | e.ReplyStarted):
-                collector, reported = TurnCollector(written=text_only, unasked=True), False
+                collector, reported = TurnCollector(written=text_only, unrequested=True), False
             _play(event, devices)
             collector.handle(event, call.sent_ms)
             answer = collector.answer() if collector.complete and not reported else None

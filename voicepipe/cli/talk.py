@@ -151,12 +151,12 @@ def print_answer(answer: Answer, out: Console, *, typed: str = "") -> None:
     """Print both sides' text, the called functions, and the latency as measured here. An answer to no question is a
     greeting.
     """
-    if answer.unasked:
-        out.print(f"agent  {answer.unasked}", markup=False)
+    if answer.other_text:
+        out.print(f"agent  {answer.other_text}", markup=False)
     if answer.t0_ms is not None:
         out.print(f"you    {typed or answer.user_text or '(nothing understood)'}", markup=False)
-    if answer.said_before:
-        out.print(f"agent  {answer.said_before}", markup=False)
+    if answer.preamble:
+        out.print(f"agent  {answer.preamble}", markup=False)
     for call in answer.calls:
         by = "the server's" if call.by_server else "the client's"
         out.print(f"calls  {call.name}({call.arguments}), {by}", markup=False, soft_wrap=True)

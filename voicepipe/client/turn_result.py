@@ -31,10 +31,10 @@ class Answer:
     samples: Samples
     """The audio, int16, (n_samples,), 24 kHz; of an answer that failed, with that of the apology for it."""
 
-    said_before: str
+    preamble: str
     """What the agent said in this turn while the answer was awaited: a filler, or words before a function call."""
 
-    unasked: str
+    other_text: str
     """What the agent said meanwhile that is no part of this turn: a greeting, or the late answer of another turn."""
 
     calls: tuple[e.Called, ...]
@@ -138,7 +138,7 @@ class TurnCollector:
         written: bool = False,
         tools: Collection[str] = (),
         request: str = "",
-        unasked: bool = False,
+        unrequested: bool = False,
         plays_until_ms: int = 0,
         approves: bool = False,
     ) -> None:
@@ -148,10 +148,10 @@ class TurnCollector:
             tools: functions that the client runs: another answer follows their results.
             request: the name of the client's requests in this turn.
             approves: the client decides on calls that need approval: another answer follows.
-            unasked: answers without a request count, too, such as a greeting.
+            unrequested: answers without a request count, too, such as a greeting.
             plays_until_ms: the position at which the audio of earlier turns will have been played.
         """
-        self._written, self._tools, self._request, self._unasked = written, tools, request, unasked
+        self._written, self._tools, self._request, self._unrequested = written, tools, request, unrequested
         self._approves = approves
         self._speaking = self._answer_due = self._awaits_results = False
         self._turns = set[str]()
@@ -242,7 +242,7 @@ class TurnCollector:
     def _counts(self, started: e.ReplyStarted) -> bool:
         """Return whether a reply belongs to this turn: it is no greeting, and no late answer of another turn."""
         own = bool(self._request) and started.request == self._request
-        return own or self._unasked or self._answer_due or started.turn_id in self._turns
+        return own or self._unrequested or self._answer_due or started.turn_id in self._turns
 
     def _handle_reply(self, reply: _Reply, event: e.ServerEvent, position_ms: int) -> None:
         match event:
@@ -297,8 +297,8 @@ class TurnCollector:
             user_text=" ".join(text.strip() for text in self._transcripts if text.strip()),
             agent_text=last.text(filler=False),
             samples=np.concatenate(sound) if sound else silence(0),
-            said_before=" ".join(self._said_before(last)),
-            unasked=" ".join(self._unasked_texts()),
+            preamble=" ".join(self._preamble(last)),
+            other_text=" ".join(self._other_texts()),
             calls=tuple(call for each in self._of_turn(last) if each.ended is not None for call in each.ended.calls),
             status=end.status,
             why=end.why,
@@ -314,13 +314,13 @@ class TurnCollector:
         others = [reply for reply in self._replies.values() if not reply.answers and reply.t0_ms == last.t0_ms]
         return [*others, last]
 
-    def _said_before(self, last: _Reply) -> Iterator[str]:
+    def _preamble(self, last: _Reply) -> Iterator[str]:
         for reply in self._of_turn(last):
             for text in (reply.text(filler=True), "" if reply is last else reply.text(filler=False)):
                 if text.strip():
                     yield text.strip()
 
-    def _unasked_texts(self) -> Iterator[str]:
+    def _other_texts(self) -> Iterator[str]:
         """Yield the texts of other turns that were audible."""
         for reply in self._others.values():
             text = reply.text(filler=False).strip()
