@@ -1,18 +1,15 @@
 """Packages that others wrote agree with us: what we send has their types, and they can read what our fakes send.
 
-So neither the native adapters nor the fakes that test them were made up.
+So neither the native adapters nor the fakes that test them were made up. A test imports its package itself: the two
+take 2.5 s of CPU, and each process of a run imports each module of the tests.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
-import anthropic
 import pytest
-from anthropic.types.message_create_params import MessageCreateParamsStreaming
-from google import genai
-from google.genai import types
 from pydantic import TypeAdapter
 
 from voicepipe.ports.model import Called, Function, Image, Message, ModelRequest, Returned, Said, Text
@@ -22,6 +19,9 @@ from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.conformance.model import answer
 from voicepipe.testing.fakes.cues import CallCue, InBandError, LlmCue
 from voicepipe.testing.fakes.vendor import FakeVendor
+
+if TYPE_CHECKING:
+    import anthropic
 
 KEY = "sk-test-0123456789"
 Settings = Callable[..., ProviderSettings]
@@ -55,6 +55,8 @@ async def test_questions_to_claude_have_the_types_of_its_own_package(
     vendor: FakeVendor, settings: Settings, choice: str, version: str, beside: set[str]
 ) -> None:
     """The package speaks the newer version, which has no temperature."""
+    from anthropic.types.message_create_params import MessageCreateParamsStreaming
+
     thinking = '{"thinking": {"type": "disabled"}}'
     options = settings(model_extra=thinking, cache_ttl="1h", version=version)
     model = claude.open_model(Spec("anthropic", "m"), options)
@@ -68,6 +70,8 @@ async def test_questions_to_claude_have_the_types_of_its_own_package(
 async def test_questions_to_gemini_have_the_types_of_its_own_package(
     vendor: FakeVendor, settings: Settings, choice: str
 ) -> None:
+    from google.genai import types
+
     thinking = '{"generationConfig": {"thinkingConfig": {"thinkingLevel": "minimal"}}}'
     model = gemini.open_model(Spec("gemini", "m"), settings(model_extra=thinking))
     await answer(model, question("gemini-3-flash-preview", choice))
@@ -84,6 +88,8 @@ async def test_questions_to_gemini_have_the_types_of_its_own_package(
 
 @pytest.fixture
 async def claude_client(vendor: FakeVendor) -> AsyncIterator[anthropic.AsyncAnthropic]:
+    import anthropic
+
     address = vendor.base_url.removesuffix("/v1")
     async with anthropic.AsyncAnthropic(api_key=KEY, base_url=address, max_retries=0) as client:
         yield client
@@ -109,6 +115,8 @@ async def test_the_fake_claude_is_read_by_its_own_package(
 async def test_the_fake_claudes_error_is_one_to_its_own_package(
     vendor: FakeVendor, claude_client: anthropic.AsyncAnthropic
 ) -> None:
+    import anthropic
+
     vendor.llm.cue(LlmCue(fault=InBandError(after=1, code=529)))
     with pytest.raises(anthropic.APIStatusError, match="overloaded_error"):
         async with claude_client.messages.stream(**QUESTION_TEXT) as stream:
@@ -118,6 +126,9 @@ async def test_the_fake_claudes_error_is_one_to_its_own_package(
 @pytest.mark.filterwarnings("ignore:Inheritance class:DeprecationWarning")  # its own, about aiohttp
 async def test_the_fake_gemini_is_read_by_its_own_package(vendor: FakeVendor) -> None:
     """Thoughts apart from text, a call with its signature, and the counts."""
+    from google import genai
+    from google.genai import types
+
     options = types.HttpOptions(base_url=vendor.base_url.removesuffix("/v1"), api_version="v1")
     client = genai.Client(api_key=KEY, http_options=options)
     vendor.llm.cue(LlmCue(calls=(CallCue("look_up", ('{"city": "Oslo"}',)),), input_tokens=10, cached_tokens=4))

@@ -9,7 +9,6 @@ from typing import Any
 import aiohttp
 import openai
 import pytest
-from agents import Agent, ModelSettings, OpenAIResponsesModel, RunConfig, Runner, function_tool
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
@@ -409,6 +408,8 @@ async def test_a_client_that_disconnects_cancels_its_response(server: Any) -> No
 
 async def test_openai_agents_runs_on_responses(server: Any, client: Any) -> None:
     """The package's default model for text: with a function, in a stream, and going on from a stored response."""
+    # 2 s of CPU, which would else be spent in each process of a run: each imports the modules of all tests.
+    from agents import Agent, ModelSettings, OpenAIResponsesModel, RunConfig, Runner, function_tool
 
     @function_tool
     def weather(city: str) -> str:
