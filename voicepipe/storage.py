@@ -11,12 +11,15 @@ from typing import Final, Literal
 
 from voicepipe.errors import StorageFailureKind
 
-StoreName = Literal["shared", "keys", "records", "webhooks", "journals", "recordings", "audio_cache", "responses"]
-"""`shared` is what processes and nodes agree on (used tokens, revocations, slots); `keys` the file of API keys and
-secrets."""
+StoreName = Literal[
+    "shared", "snapshots", "keys", "records", "webhooks", "journals", "recordings", "audio_cache", "responses"
+]
+"""`shared` is what processes and nodes agree on (used tokens, revocations, slots); `snapshots` one of several servers
+for the snapshots of sessions, where the others go on; `keys` the file of API keys and secrets."""
 
 STORES: Final[tuple[StoreName, ...]] = (
     "shared",
+    "snapshots",
     "keys",
     "records",
     "webhooks",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import Self
 
 import pytest
 
@@ -34,6 +35,10 @@ class Snapshots:
         self.probed = asyncio.Event()
         self.hanging: dict[str, asyncio.Event] = {}
         """What has no answer before an event; the next request for the same has one at once."""
+
+    @property
+    def snapshots(self) -> Self:
+        return self
 
     async def _answer(self, what: str) -> None:
         self.requests.append(what)

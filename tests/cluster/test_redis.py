@@ -16,9 +16,10 @@ from tests.cluster.snapshot_rules import check_next_secret, check_one_owner
 from voicepipe.clock import unix_ms
 from voicepipe.cluster.port import Cluster, CountResult, LeftSnapshot
 from voicepipe.cluster.redis import RedisCluster, open_redis
-from voicepipe.cluster.redis_calls import FIRST_SNAPSHOT_CONNECTIONS
 from voicepipe.cluster.resilient import ResilientOptions, open_resilient
 from voicepipe.cluster.revocation import RevokedToken
+from voicepipe.cluster.snapshot_quorum import FIRST_CONNECTIONS
+from voicepipe.cluster.snapshot_scripts import DELETED_LIFE_S
 from voicepipe.errors import ConfigError, StoreUnavailable
 from voicepipe.storage import StorageHealth
 from voicepipe.testing import redis as servers
@@ -142,7 +143,7 @@ class _LosesAnswers:
 
     def __init__(self, cluster: object) -> None:
         self.one = asyncio.Event()
-        self._pool = cluster._calls._checks.pool  # type: ignore[attr-defined]
+        self._pool = cluster._calls._pool  # type: ignore[attr-defined]
         self._pool.get_connection, self._real = self._get, self._pool.get_connection
 
     async def _get(self) -> object:
@@ -187,7 +188,7 @@ async def test_a_text_has_longer_than_a_check(redis: RedisServer) -> None:
     async with open_redis(redis.url, "slow", answer_ms=50, snapshot_ms=int(WAIT_S * 1_000)) as cluster:
         redis.freeze()
         try:
-            writing = asyncio.create_task(cluster.store_snapshot("s", b"t", digest="d", owner="o", life_s=60))
+            writing = asyncio.create_task(cluster.snapshots.store_snapshot("s", b"t", digest="d", owner="o", life_s=60))
             with pytest.raises(StoreUnavailable):
                 await cluster.slots_taken("machine", now_s=1)
         finally:
@@ -245,8 +246,8 @@ def test_a_server_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 
 async def test_snapshots_of_sessions_follow_the_rules(redis: RedisServer) -> None:
     async with open_redis(redis.url, "text") as cluster:
-        await check_one_owner(cluster)
-        await check_next_secret(cluster)
+        await check_one_owner(cluster.snapshots)
+        await check_next_secret(cluster.snapshots)
 
 
 async def test_a_text_needs_one_request_from_the_start(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,10 +263,11 @@ async def test_a_text_needs_one_request_from_the_start(redis: RedisServer, monke
     redis.start()
     async with open_redis(redis.url, "first") as cluster:
         monkeypatch.setattr(Connection, "send_command", noted)
-        assert await cluster.store_snapshot("s", b"1", digest="d", owner="o", life_s=60)
-        assert await cluster.acquire_snapshot("s", digest="d", owner="p", next_digest="e") == b"1"
-        await cluster.delete_snapshot("s", owner="p")
-    assert sent == ["EVALSHA"] * 3
+        assert await cluster.snapshots.store_snapshot("s", b"1", digest="d", owner="o", life_s=60)
+        assert await cluster.snapshots.has_snapshot("s")
+        assert await cluster.snapshots.acquire_snapshot("s", digest="d", owner="p", next_digest="e") == b"1"
+        await cluster.snapshots.delete_snapshot("s", owner="p")
+    assert sent == ["EVALSHA"] * 4
 
 
 async def test_look_ups_need_no_new_connection_at_first(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,15 +278,15 @@ async def test_look_ups_need_no_new_connection_at_first(redis: RedisServer, monk
             raise OSError("no connection is made")
 
         monkeypatch.setattr(Connection, "_connect", refused)
-        looked_up = [cluster.has_snapshot("s") for _ in range(FIRST_SNAPSHOT_CONNECTIONS)]
-        assert await asyncio.gather(*looked_up) == [False] * FIRST_SNAPSHOT_CONNECTIONS
+        looked_up = [cluster.snapshots.has_snapshot("s") for _ in range(FIRST_CONNECTIONS)]
+        assert await asyncio.gather(*looked_up) == [False] * FIRST_CONNECTIONS
 
 
 async def test_a_text_expires(redis: RedisServer) -> None:
     """Each write gives it a new life."""
     async with open_redis(redis.url, "expiry") as cluster:
         for life_s in (60, 120):
-            await cluster.store_snapshot("s", b"1", digest="d", owner="p", life_s=life_s)
+            await cluster.snapshots.store_snapshot("s", b"1", digest="d", owner="p", life_s=life_s)
             assert 0 < await cluster._calls.command("TTL", "voicepipe:{expiry}:snapshot:s") <= life_s
 
 
@@ -296,12 +298,12 @@ async def aged(cluster: RedisCluster, session_id: str, by_s: int) -> None:
 
 async def stored(cluster: RedisCluster, session_id: str = "s") -> bool:
     """Store a text of 120 s."""
-    return await cluster.store_snapshot(session_id, session_id.encode(), digest="d", owner="o", life_s=120)
+    return await cluster.snapshots.store_snapshot(session_id, session_id.encode(), digest="d", owner="o", life_s=120)
 
 
 async def leased(cluster: RedisCluster, lease: str) -> LeftSnapshot | None:
     """Lease a text that was not written for 60 s."""
-    return await cluster.lease_left_snapshot(after_s=60, life_s=120, lease=lease)
+    return await cluster.snapshots.lease_left_snapshot(after_s=60, life_s=120, lease=lease)
 
 
 async def test_a_text_that_is_not_written_is_leased_to_one_process(redis: RedisServer) -> None:
@@ -314,10 +316,10 @@ async def test_a_text_that_is_not_written_is_leased_to_one_process(redis: RedisS
         assert await leased(cluster, "2") is None
         await aged(cluster, "s", 61)
         assert await leased(cluster, "2") == LeftSnapshot("s", b"s")
-        await cluster.delete_left_snapshot("s", lease="1")
-        assert await cluster.acquire_snapshot("s", digest="d", owner="p", next_digest="e") == b"s"
-        await cluster.delete_left_snapshot("s", lease="2")
-        assert await cluster.has_snapshot("s"), "it was taken"
+        await cluster.snapshots.delete_left_snapshot("s", lease="1")
+        assert await cluster.snapshots.acquire_snapshot("s", digest="d", owner="p", next_digest="e") == b"s"
+        await cluster.snapshots.delete_left_snapshot("s", lease="2")
+        assert await cluster.snapshots.has_snapshot("s"), "it was taken"
 
 
 async def test_a_text_that_is_written_again_is_not_dropped(redis: RedisServer) -> None:
@@ -327,8 +329,8 @@ async def test_a_text_that_is_written_again_is_not_dropped(redis: RedisServer) -
         await aged(cluster, "s", 61)
         assert await leased(cluster, "1") is not None
         assert await stored(cluster)
-        await cluster.delete_left_snapshot("s", lease="1")
-        assert await cluster.has_snapshot("s")
+        await cluster.snapshots.delete_left_snapshot("s", lease="1")
+        assert await cluster.snapshots.has_snapshot("s")
 
 
 async def test_snapshots_that_are_gone_leave_no_trace(redis: RedisServer) -> None:
@@ -337,13 +339,17 @@ async def test_snapshots_that_are_gone_leave_no_trace(redis: RedisServer) -> Non
         for name in ("expired", "over", "left"):
             assert await stored(cluster, name)
         await cluster._calls.command("DEL", f"{cluster._prefix}snapshot:expired")
-        await cluster.delete_snapshot("over", owner="o")
+        await cluster.snapshots.delete_snapshot("over", owner="o")
         for name in ("expired", "left"):
             await cluster._calls.command("ZINCRBY", f"{cluster._prefix}snapshots", -61, name)
         await cluster._calls.command("EXPIRE", f"{cluster._prefix}snapshot:left", 59)
         assert await leased(cluster, "1") == LeftSnapshot("left", b"left")
-        await cluster.delete_left_snapshot("left", lease="1")
-        assert await cluster._calls.command("KEYS", f"{cluster._prefix}text*") == []
+        await cluster.snapshots.delete_left_snapshot("left", lease="1")
+        left = await cluster._calls.command("KEYS", f"{cluster._prefix}snapshot*")
+        assert len(left) == 2, "their deletions, for the servers that miss them"
+        for key in left:
+            assert not await cluster._calls.command("HEXISTS", key, "snapshot")
+            assert 0 < await cluster._calls.command("TTL", key) <= DELETED_LIFE_S
 
 
 async def test_a_text_that_the_index_lacks_a_write_of_is_not_left(redis: RedisServer) -> None:

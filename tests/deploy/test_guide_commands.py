@@ -92,12 +92,22 @@ def test_the_firewalls_let_in_the_addresses_of_the_guide() -> None:
     (guide,) = (tomllib.loads(block) for block in code("toml", PAGES[GUIDE]) if "trusted_proxies" in block)
     node, store = ((NODES / name).read_text() for name in ("firewall.nft", "firewall-store.nft"))
     server = guide["server"]
-    assert _addresses(node) == [*server["trusted_proxies"], *server["metrics_allow"]]
     scraped = re.findall(r"(10\.0\.0\.\d+):8080", PAGES[GUIDE])
-    assert _addresses(store) == sorted(set(scraped))
-    assert re.findall(r"dport (\d+)", node) == ["8080", "8080"]
+    nodes = sorted(set(scraped))
+    assert _addresses(node) == {"callers": [*server["trusted_proxies"], *server["metrics_allow"]], "nodes": nodes}
+    assert _addresses(store) == {"nodes": nodes}
+    assert re.findall(r"dport (\d+)", node) == ["8080", "8080", "6379", "6379"]
 
 
-def _addresses(rules: str) -> list[str]:
-    (elements,) = re.findall(r"elements = \{ (.*?) \}", rules)
-    return str(elements).split(", ")
+def test_the_servers_for_snapshots_are_the_store_and_those_of_two_nodes() -> None:
+    """Each at its own address, and let in by the firewall of its host."""
+    (line,) = re.findall(r"^VOICEPIPE_CLUSTER__SNAPSHOT_STORES=(redis.*)$", PAGES[GUIDE], re.MULTILINE)
+    found = [re.fullmatch(r"redis://:STORE_PASSWORD@(.*):6379/0", url) for url in line.split(",")]
+    nodes = _addresses((NODES / "firewall.nft").read_text())["nodes"]
+    assert [each and each[1] for each in found] == ["10.0.0.20", *nodes[:2]]
+
+
+def _addresses(rules: str) -> dict[str, list[str]]:
+    """Return the addresses of each set of a file of rules."""
+    found = re.findall(r"set (\w+) \{.*?elements = \{ (.*?) \}", rules, re.DOTALL)
+    return {str(name): str(elements).split(", ") for name, elements in found}

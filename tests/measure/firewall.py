@@ -94,7 +94,7 @@ def main() -> int:
     sys.stdout.write("| rules | port | from | |\n| --- | --- | --- | --- |\n")
     try:
         for line in (
-            *measure(NODES / "firewall.nft", (8080, 22)),
+            *measure(NODES / "firewall.nft", (8080, 6379, 22)),
             *measure(NODES / "firewall-store.nft", (6379, 5432)),
         ):
             sys.stdout.write(f"{line}\n")

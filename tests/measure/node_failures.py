@@ -5,6 +5,7 @@
 their turns a node is killed (SIGKILL) and started again. `--mode drain` stops it (SIGTERM), `rolling` stops all in
 turn, `frozen` kills a node while the store is stopped (SIGSTOP) for 3 s, `slow` while each of its answers comes 100 ms
 later (`--delay-ms`), `cut` while the store is in a network namespace whose answers vanish for 3 s (needs root).
+`--snapshot-stores 3`: that store and two others have the snapshots of sessions, and the failures are of the first.
 `--postgres`: the records are in a real Postgres, and are counted at the end. `--spoken`: users speak, and the nodes
 find the ends of their questions.
 `--hasty`: each user asks its next question before the answer to the first one has ended.
@@ -104,6 +105,7 @@ async def measured(
     store: Kind = "redis",
     drain_ms: int = 20_000,
     delay_ms: int = SLOW_MS,
+    n_snapshot_stores: int = 1,
     with_postgres: bool = False,
     kind: type[User] = User,
     within_s: float = math.inf,
@@ -120,7 +122,8 @@ async def measured(
         host, prefix = ("127.0.0.1", ()) if namespace is None else (namespace.address, namespace.prefix)
         server = stack.enter_context(redis_server(store, host=host, prefix=prefix))
         url = stack.enter_context(postgres(options=())) if with_postgres else ""
-        async with node_set(Path(folder), server, drain_ms=drain_ms, records_url=url) as its:
+        more = [stack.enter_context(redis_server(store)) for _ in range(n_snapshot_stores - 1)]
+        async with node_set(Path(folder), server, more_stores=more, drain_ms=drain_ms, records_url=url) as its:
             users = [kind(f"user{number}", its.url, counts, stopped) for number in range(n_users)]
             async with asyncio.TaskGroup() as group:
                 for user in users:
@@ -189,6 +192,7 @@ def main() -> int:
     parser.add_argument("--users", type=int, default=6)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--store", choices=KINDS, default="redis")
+    parser.add_argument("--snapshot-stores", type=int, default=1, help="servers that have the snapshots of sessions")
     parser.add_argument("--drain-ms", type=int, default=20_000)
     parser.add_argument("--delay-ms", type=int, default=SLOW_MS)
     parser.add_argument("--within-s", type=float, default=math.inf, help="cause no failure later than that")
@@ -198,6 +202,7 @@ def main() -> int:
     kinds.add_argument("--hasty", dest="kind", action="store_const", const=HastyUser)
     its = parser.parse_args()
     how = {"store": its.store, "drain_ms": its.drain_ms, "delay_ms": its.delay_ms, "with_postgres": its.postgres}
+    how["n_snapshot_stores"] = its.snapshot_stores
     how |= {"kind": its.kind, "within_s": its.within_s}
     try:
         counts = asyncio.run(measured(its.mode, its.kills, n_users=its.users, seed=its.seed, **how))

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, Process
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -177,10 +177,17 @@ class NodeSet:
 
 @asynccontextmanager
 async def node_set(
-    folder: Path, store: RedisServer, *, n_nodes: int = 3, drain_ms: int = 20_000, records_url: str = ""
+    folder: Path,
+    store: RedisServer,
+    *,
+    more_stores: Sequence[RedisServer] = (),
+    n_nodes: int = 3,
+    drain_ms: int = 20_000,
+    records_url: str = "",
 ) -> AsyncIterator[NodeSet]:
     """Run nodes behind nginx while the block runs. A store with an address of its own is reached there, without the
-    link. `records_url`: the Postgres of the records; empty: each node has a file.
+    link. `more_stores`: they have the snapshots of sessions too. `records_url`: the Postgres of the records; empty:
+    each node has a file.
     """
     async with AsyncExitStack() as stack:
         vendor = await stack.enter_async_context(FakeVendor())
@@ -193,9 +200,10 @@ async def node_set(
         link.port = server.sockets[0].getsockname()[1]
         env = {key: value for key, value in os.environ.items() if not key.startswith("VOICEPIPE_")}
         is_near = store.host == "127.0.0.1"
-        env["VOICEPIPE_CLUSTER__STORE"] = (
-            store.url.replace(f":{store.port}/", f":{link.port}/") if is_near else store.url
-        )
+        url = store.url.replace(f":{store.port}/", f":{link.port}/") if is_near else store.url
+        env["VOICEPIPE_CLUSTER__STORE"] = url
+        if more_stores:
+            env["VOICEPIPE_CLUSTER__SNAPSHOT_STORES"] = ",".join((url, *(other.url for other in more_stores)))
         if records_url:
             env["VOICEPIPE_RECORDS__URL"] = records_url
         nodes = []

@@ -20,6 +20,7 @@ from voicepipe.cli.options import RevokeOptions
 from voicepipe.cli.revoke import run as revoke
 from voicepipe.clock import unix_s
 from voicepipe.config import load
+from voicepipe.config.settings import ClusterSettings
 from voicepipe.errors import ConfigError
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.redis import KINDS, PASSWORD, RedisServer, redis_server
@@ -278,6 +279,37 @@ def test_wrong_settings_are_named(tmp_path: Path, key: str, value: str, words: s
     with pytest.raises(ConfigError, match=words) as met:
         load(overrides={key: value}, environ={"HOME": str(tmp_path)}, folder=tmp_path)
     assert PASSWORD not in str(met.value)
+
+
+ONE, TWO, THREE = (f"redis://:{PASSWORD}@{number}/0" for number in (1, 2, 3))
+
+
+def cluster_of(folder: Path, store: str, *snapshot_stores: str) -> ClusterSettings:
+    environ = {"VOICEPIPE_CLUSTER__STORE": store, "VOICEPIPE_CLUSTER__SNAPSHOT_STORES": ", ".join(snapshot_stores)}
+    return load(environ={"HOME": str(folder), **environ}, folder=folder).cluster
+
+
+@pytest.mark.parametrize(
+    ("store", "snapshot_stores", "words"),
+    [
+        (ONE, (ONE, TWO), r"an odd number of addresses.*got 2 \(2 different"),
+        (ONE, (ONE, TWO, TWO), r"got 3 \(2 different"),
+        ("", (ONE, TWO, THREE), "without it"),
+        (ONE, (ONE, TWO, f"http://:{PASSWORD}@3"), "addresses that begin with redis://"),
+    ],
+)
+def test_wrong_lists_of_servers_for_snapshots_are_named(
+    tmp_path: Path, store: str, snapshot_stores: tuple[str, ...], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words) as met:
+        cluster_of(tmp_path, store, *snapshot_stores)
+    assert PASSWORD not in str(met.value)
+
+
+def test_servers_for_snapshots_are_a_secret_list(tmp_path: Path) -> None:
+    cluster = cluster_of(tmp_path, ONE, ONE, TWO, THREE)
+    assert cluster.snapshot_stores == (ONE, TWO, THREE)
+    assert PASSWORD not in repr(cluster)
 
 
 async def test_an_api_key_of_one_node_works_counts_and_ends_at_all(tmp_path: Path, redis: RedisServer) -> None:

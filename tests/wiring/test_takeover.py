@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,9 +99,20 @@ class Nodes:
 
 @asynccontextmanager
 async def nodes(
-    folder: Path, redis: RedisServer, *, drain_ms: int = 0, agent: str = "", program: tuple[str, ...] = ()
+    folder: Path,
+    redis: RedisServer,
+    *,
+    snapshot_stores: Sequence[RedisServer] = (),
+    drain_ms: int = 0,
+    agent: str = "",
+    program: tuple[str, ...] = (),
 ) -> AsyncIterator[Nodes]:
     """`agent`: more settings of its section, and the sections behind it. `program`: the file with agents in Python."""
+    env = {key: value for key, value in os.environ.items() if not key.startswith("VOICEPIPE_")}
+    env |= {"VOICEPIPE_CLUSTER__STORE": redis.url, "VOICEPIPE_CLUSTER__NAME": folder.name}
+    urls = [store.url for store in snapshot_stores]
+    if urls:
+        env["VOICEPIPE_CLUSTER__SNAPSHOT_STORES"] = ",".join(urls)
     async with AsyncExitStack() as stack:
         vendor = await stack.enter_async_context(FakeVendor())
         found = []
@@ -109,17 +120,17 @@ async def nodes(
             (folder / name).mkdir()
             path = config_file(folder / name, vendor, limits=f"drain_ms = {drain_ms}")
             path.write_text(path.read_text() + agent)
-            found.append(await _started(stack, path, redis, folder.name, name, program))
-        store = await stack.enter_async_context(open_redis(redis.url, folder.name, answer_ms=10_000))
+            found.append(await _started(stack, path, env, name, program))
+        store = await stack.enter_async_context(
+            open_redis(redis.url, folder.name, snapshot_urls=urls, answer_ms=10_000)
+        )
         one, other = found
         yield Nodes(one, other, vendor, store)
 
 
 async def _started(
-    stack: AsyncExitStack, path: Path, redis: RedisServer, cluster: str, name: str, program: tuple[str, ...]
+    stack: AsyncExitStack, path: Path, env: Mapping[str, str], name: str, program: tuple[str, ...]
 ) -> Node:
-    env = {key: value for key, value in os.environ.items() if not key.startswith("VOICEPIPE_")}
-    env |= {"VOICEPIPE_CLUSTER__STORE": redis.url, "VOICEPIPE_CLUSTER__NAME": cluster}
     command = (
         sys.executable,
         "-m",
@@ -328,7 +339,7 @@ async def test_a_turn_whose_client_does_not_come_back_is_recorded_as_over_by_ano
         (record,) = await eventually(lambda: closed_turns(its.other.url, user.session_id))
 
         async def gone() -> bool | None:
-            return not await its.store.has_snapshot(user.session_id) or None
+            return not await its.store.snapshots.has_snapshot(user.session_id) or None
 
         await eventually(gone)
     assert (record["id"], record["reason"]) == (snapshot["turn"]["id"], LEFT)
@@ -553,7 +564,7 @@ async def test_a_session_that_has_ended_leaves_no_snapshot(tmp_path: Path, redis
             await its.until_answered(user.session_id, 1)
 
         async def gone() -> bool | None:
-            return not await its.store.has_snapshot(user.session_id) or None
+            return not await its.store.snapshots.has_snapshot(user.session_id) or None
 
         await eventually(gone)
 

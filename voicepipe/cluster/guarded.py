@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from voicepipe.clock import monotonic_ms
-from voicepipe.cluster.port import Hint, LeftSnapshot, NodeStore
+from voicepipe.cluster.port import Hint, LeftSnapshot, NodeStore, Snapshots
 from voicepipe.cluster.store_calls import PROBE_PAUSE_MS, StoreCalls
 from voicepipe.errors import StoreUnavailable
 
@@ -30,32 +30,38 @@ class GuardedStore:
     calls: StoreCalls
     look_up_ms: int = LOOK_UP_MS
 
+    @property
+    def snapshots(self) -> Snapshots:
+        """Return this store: all goes through it."""
+        return self
+
     # --- snapshots of sessions ----------------------------------------------------------------------
 
     async def has_snapshot(self, session_id: str) -> bool:
-        return await self._looked_up(lambda: self.store.has_snapshot(session_id))
+        return await self._looked_up(lambda: self.store.snapshots.has_snapshot(session_id))
 
     async def store_snapshot(
         self, session_id: str, snapshot: bytes, *, digest: str, owner: str, life_s: int, previous_digest: str = ""
     ) -> bool:
-        request = self.store.store_snapshot(
+        request = self.store.snapshots.store_snapshot(
             session_id, snapshot, digest=digest, owner=owner, life_s=life_s, previous_digest=previous_digest
         )
         return await self.calls.request(self.calls.snapshots, request)
 
     async def acquire_snapshot(self, session_id: str, *, digest: str, owner: str, next_digest: str) -> bytes | None:
         its = {"digest": digest, "owner": owner, "next_digest": next_digest}
-        return await self._looked_up(lambda: self.store.acquire_snapshot(session_id, **its))
+        return await self._looked_up(lambda: self.store.snapshots.acquire_snapshot(session_id, **its))
 
     async def delete_snapshot(self, session_id: str, *, owner: str) -> None:
-        await self.calls.request(self.calls.snapshots, self.store.delete_snapshot(session_id, owner=owner))
+        await self.calls.request(self.calls.snapshots, self.store.snapshots.delete_snapshot(session_id, owner=owner))
 
     async def lease_left_snapshot(self, *, after_s: int, life_s: int, lease: str) -> LeftSnapshot | None:
-        request = self.store.lease_left_snapshot(after_s=after_s, life_s=life_s, lease=lease)
+        request = self.store.snapshots.lease_left_snapshot(after_s=after_s, life_s=life_s, lease=lease)
         return await self.calls.request(self.calls.snapshots, request)
 
     async def delete_left_snapshot(self, session_id: str, *, lease: str) -> None:
-        await self.calls.request(self.calls.snapshots, self.store.delete_left_snapshot(session_id, lease=lease))
+        request = self.store.snapshots.delete_left_snapshot(session_id, lease=lease)
+        await self.calls.request(self.calls.snapshots, request)
 
     # --- announcements, events, hints -----------------------------------------------------------
 
@@ -114,4 +120,4 @@ class GuardedStore:
                 await asyncio.sleep(PROBE_PAUSE_MS / 1_000)
 
     async def _probe(self) -> object:
-        return await self.store.has_snapshot(PROBE)
+        return await self.store.snapshots.has_snapshot(PROBE)

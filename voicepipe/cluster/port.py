@@ -179,6 +179,10 @@ class LeftSnapshots(Protocol):
         ...
 
 
+class Snapshots(SessionSnapshots, LeftSnapshots, Protocol):
+    """All that nodes do with the snapshots of sessions."""
+
+
 class NodePresence(Protocol):
     """The announced status of the processes of all nodes, for operators; no decision uses it.
 
@@ -268,8 +272,13 @@ class SharedKeys(Protocol):
 
 
 @runtime_checkable
-class NodeStore(SessionSnapshots, LeftSnapshots, NodePresence, NodeEvents, RouterHints, SharedKeys, Protocol):
+class NodeStore(NodePresence, NodeEvents, RouterHints, SharedKeys, Protocol):
     """All that nodes share beside the `Cluster`; the store of one machine does not have it."""
+
+    @property
+    def snapshots(self) -> Snapshots:
+        """Return the snapshots of sessions, which may be on servers of their own."""
+        ...
 
 
 def counter(claims: Claims, what: str) -> str:

@@ -5,23 +5,19 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from voicepipe.auth.claims import Claims
-from voicepipe.cluster.port import CountResult, Hint, LeftSnapshot, check_config
+from voicepipe.cluster.port import CountResult, Hint, Snapshots, check_config
 from voicepipe.cluster.redis_scripts import (
-    ACQUIRE_SNAPSHOT,
     ANNOUNCE,
     ANNOUNCED,
     COUNT,
-    DELETE_LEFT_SNAPSHOT,
-    DELETE_SNAPSHOT,
     EVENTS_AFTER,
     HINTS,
-    LEASE_LEFT_SNAPSHOT,
     RELEASE_SLOTS,
     RENEW_SLOTS,
     REVOKE,
@@ -29,7 +25,6 @@ from voicepipe.cluster.redis_scripts import (
     SEND_EVENTS,
     SHARE_KEYS,
     STORE_HINT,
-    STORE_SNAPSHOT,
     STORE_VALUE,
     TAKE_SLOTS,
 )
@@ -37,6 +32,7 @@ from voicepipe.cluster.revocation import Revocation, RevokedSubject, RevokedToke
 from voicepipe.cluster.store_calls import SNAPSHOT_MS
 from voicepipe.errors import ConfigError, StoreUnavailable
 from voicepipe.extras import install_command
+from voicepipe.storage import StorageHealth
 
 if TYPE_CHECKING:
     from voicepipe.cluster.redis_calls import RedisCalls
@@ -50,7 +46,14 @@ WATCHED_AT_ONCE: Final = 500
 
 @asynccontextmanager
 async def open_redis(
-    url: str, name: str, *, poll_ms: int = 1_000, answer_ms: int = ANSWER_MS, snapshot_ms: int = SNAPSHOT_MS
+    url: str,
+    name: str,
+    *,
+    snapshot_urls: Sequence[str] = (),
+    health: StorageHealth | None = None,
+    poll_ms: int = 1_000,
+    answer_ms: int = ANSWER_MS,
+    snapshot_ms: int = SNAPSHOT_MS,
 ) -> AsyncIterator[RedisCluster]:
     """Connect to the server that holds the state of the cluster `name`. Leaving the context closes the connections.
 
@@ -58,30 +61,42 @@ async def open_redis(
         url: `redis://USER:PASSWORD@HOST:PORT/DATABASE`, `rediss://` with TLS; `valkey://` and `valkeys://` are the
             same.
         name: the cluster's name: clusters of other names on the same server share nothing with it.
+        snapshot_urls: the servers that have the snapshots of sessions, an odd number; empty: `url` has them.
+        health: told when one server of several for snapshots is away.
         poll_ms: how often a watch of revocations checks for new ones.
         answer_ms: how long a request may take, including its wait for a connection.
         snapshot_ms: how long one may take that reads or writes the snapshot of a session.
 
     Raises:
-        ConfigError: the package `redis` is missing, the URL is wrong, or the server can't be reached or refuses the
-            connection. The text has no password.
+        ConfigError: the package `redis` is missing, a URL is wrong, a server refuses the connection, or can't be
+            reached: of those for snapshots, a majority. The text has no password.
     """
     try:
         from voicepipe.cluster.redis_calls import RedisCalls
+        from voicepipe.cluster.snapshot_quorum import CONNECTIONS, open_snapshots
     except ImportError:
         raise ConfigError(
             f"cluster.store: Redis needs the package redis, which is not installed: {install_command('redis')}"
         ) from None
-    calls = RedisCalls(url, f"voicepipe:{{{name}}}:", answer_ms=answer_ms, snapshot_ms=snapshot_ms)
-    try:
+    prefix = f"voicepipe:{{{name}}}:"
+    setting = "snapshot_stores" if snapshot_urls else "store"
+    calls = RedisCalls(url, prefix, answer_ms=answer_ms)
+    # Connections of their own: with a slow server the snapshots would use all connections of the checks.
+    servers = [
+        RedisCalls(each, prefix, answer_ms=snapshot_ms, max_connections=CONNECTIONS, setting=setting)
+        for each in snapshot_urls or (url,)
+    ]
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(calls.close)
         try:
             await calls.connect()
-            await calls.load(STORE_SNAPSHOT, ACQUIRE_SNAPSHOT, DELETE_SNAPSHOT)
         except StoreUnavailable as gone:
             raise ConfigError(f"cluster.store: the server can't be used: {gone.detail}") from None
-        yield RedisCluster(calls, f"voicepipe:{{{name}}}:", poll_ms)
-    finally:
-        await calls.close()
+        try:
+            snapshots = await stack.enter_async_context(open_snapshots(servers, health))
+        except StoreUnavailable as gone:
+            raise ConfigError(f"cluster.{setting}: the server can't be used: {gone.detail}") from None
+        yield RedisCluster(calls, prefix, poll_ms, snapshots)
 
 
 class RedisCluster:
@@ -91,8 +106,9 @@ class RedisCluster:
     long as the server is away. Reads raise within `answer_ms`.
     """
 
-    def __init__(self, calls: RedisCalls, prefix: str, poll_ms: int) -> None:
+    def __init__(self, calls: RedisCalls, prefix: str, poll_ms: int, snapshots: Snapshots) -> None:
         self._calls, self._prefix, self._poll_ms = calls, prefix, poll_ms
+        self.snapshots = snapshots
 
     async def revoke(self, revocation: Revocation, *, now_s: int) -> bool:
         await self._calls.evaluate_idempotent(
@@ -153,32 +169,6 @@ class RedisCluster:
 
     async def slots_taken(self, pool: str, *, now_s: int) -> int:
         return int(await self._calls.command("ZCOUNT", f"{self._prefix}pool:{pool}", f"({now_s}", "+inf"))
-
-    async def has_snapshot(self, session_id: str) -> bool:
-        return bool(await self._calls.command("EXISTS", f"{self._prefix}snapshot:{session_id}", for_snapshots=True))
-
-    async def store_snapshot(
-        self, session_id: str, snapshot: bytes, *, digest: str, owner: str, life_s: int, previous_digest: str = ""
-    ) -> bool:
-        arguments = (session_id, owner, digest, snapshot, life_s, previous_digest)
-        answer: bytes = await self._calls.evaluate(STORE_SNAPSHOT, *arguments, for_snapshots=True)
-        return answer == b"kept"
-
-    async def acquire_snapshot(self, session_id: str, *, digest: str, owner: str, next_digest: str) -> bytes | None:
-        snapshot: bytes | None = await self._calls.evaluate(
-            ACQUIRE_SNAPSHOT, session_id, owner, digest, next_digest, for_snapshots=True
-        )
-        return snapshot
-
-    async def delete_snapshot(self, session_id: str, *, owner: str) -> None:
-        await self._calls.evaluate(DELETE_SNAPSHOT, session_id, owner, for_snapshots=True)
-
-    async def lease_left_snapshot(self, *, after_s: int, life_s: int, lease: str) -> LeftSnapshot | None:
-        found = await self._calls.evaluate(LEASE_LEFT_SNAPSHOT, after_s, life_s, lease, for_snapshots=True)
-        return None if found is None else LeftSnapshot(found[0].decode(), found[1])
-
-    async def delete_left_snapshot(self, session_id: str, *, lease: str) -> None:
-        await self._calls.evaluate(DELETE_LEFT_SNAPSHOT, session_id, lease, for_snapshots=True)
 
     async def announce(self, process: str, facts: bytes, *, life_s: int) -> str:
         epoch: bytes = await self._calls.evaluate(ANNOUNCE, process, facts, life_s, secrets.token_hex(8))

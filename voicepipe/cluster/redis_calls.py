@@ -21,13 +21,6 @@ from voicepipe.errors import ConfigError, StorageFailureKind, StoreUnavailable
 CONNECTIONS: Final = 16
 """Connections of one process. A request takes under 1 ms at the server, so more would wait there."""
 
-SNAPSHOT_CONNECTIONS: Final = 64
-"""Connections of one process for the snapshots of sessions, which a server that answers slowly may use for long: each
-session has one request at a time. They are made when they are needed."""
-
-FIRST_SNAPSHOT_CONNECTIONS: Final = 8
-"""Those that are made at the start: a slow server takes three answers to make one, which a resume would wait for."""
-
 FIRST_PAUSE_MS: Final = 100
 START_MS: Final = 5_000
 """Limit of the first request: a server that starts may have to wait for its machine."""
@@ -67,28 +60,25 @@ class _Writes:
     """Writes whose answers the server can forget. Bounded: each write takes all of them along."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Connections:
-    """Connections, and the timeout of each request over them, including its wait for a connection."""
-
-    pool: BlockingConnectionPool
-    answer_ms: int
-
-
 class RedisCalls:
-    """The requests of one process to one server. Belongs to one event loop.
+    """The requests of one process to one server, over connections of their own. Belongs to one event loop."""
 
-    Requests for snapshots of sessions (`for_snapshots`) have their own connections: with a slow server they would use
-    all connections of the checks.
-    """
-
-    def __init__(self, url: str, prefix: str, *, answer_ms: int, snapshot_ms: int) -> None:
+    def __init__(
+        self, url: str, prefix: str, *, answer_ms: int, max_connections: int = CONNECTIONS, setting: str = "store"
+    ) -> None:
         """Check the URL; nothing is connected yet.
+
+        Args:
+            url: the address; see `open_redis`.
+            prefix: that of all keys.
+            answer_ms: timeout of a request, including its wait for a connection.
+            max_connections: they are made when they are needed.
+            setting: the option of `[cluster]` that has the URL.
 
         Raises:
             ConfigError: it is no such URL. The text does not contain it: it may hold a password.
         """
-        self._prefix = prefix
+        self._prefix, self._answer_ms = prefix, answer_ms
         scheme, _, rest = url.partition("://")
         try:
             arguments: dict[str, Any] = dict(parse_url(f"{_SCHEMES[scheme]}://{rest}"))
@@ -96,7 +86,7 @@ class RedisCalls:
             self.address = f"{parts.hostname or 'localhost'}:{parts.port or 6379}"
         except (KeyError, ValueError):
             raise ConfigError(
-                "cluster.store: expected an address such as redis://USER:PASSWORD@HOST:6379/0, got another one"
+                f"cluster.{setting}: expected an address such as redis://USER:PASSWORD@HOST:6379/0, got another one"
             ) from None
         self._secrets = tuple(filter(None, {parts.password, unquote(parts.password or "")}))
         arguments |= {
@@ -110,66 +100,53 @@ class RedisCalls:
             "protocol": 2,
         }
 
-        def connections(max_connections: int, timeout_ms: int) -> _Connections:
-            # Full: a request waits for a connection, within its time.
-            pool = BlockingConnectionPool(max_connections=max_connections, timeout=timeout_ms / 1_000, **arguments)
-            return _Connections(pool, timeout_ms)
-
-        self._checks, self._snapshots = (
-            connections(CONNECTIONS, answer_ms),
-            connections(SNAPSHOT_CONNECTIONS, snapshot_ms),
-        )
+        # Full: a request waits for a connection, within its time.
+        self._pool = BlockingConnectionPool(max_connections=max_connections, timeout=answer_ms / 1_000, **arguments)
         self._writes = _Writes()
 
     async def close(self) -> None:
         """Close the connections."""
-        for connections in (self._checks, self._snapshots):
-            await connections.pool.disconnect()
+        await self._pool.disconnect()
 
-    async def connect(self) -> None:
+    async def connect(self, n_connections: int = 1) -> None:
         """Make the first connections, within `START_MS`.
 
         Raises:
             StoreUnavailable: the server can't be reached, or refuses the connection.
         """
         try:
-            await self._attempt(("PING",), self._checks, timeout_ms=START_MS)
-            snapshots = (
-                self._attempt(("PING",), self._snapshots, timeout_ms=START_MS)
-                for _ in range(FIRST_SNAPSHOT_CONNECTIONS)
-            )
-            await asyncio.gather(*snapshots)
+            await asyncio.gather(*(self._attempt(("PING",), timeout_ms=START_MS) for _ in range(n_connections)))
         except _Unknown as unknown:
             raise self._unreachable(unknown.why) from None
 
     async def load(self, *scripts: str) -> None:
-        """Load scripts for snapshots: the first use of each is then one request, not two.
+        """Load scripts: the first use of each is then one request, not two.
 
         Raises:
             StoreUnavailable: there was no answer, or an error.
         """
         for script in scripts:
-            await self.command("SCRIPT LOAD", script, for_snapshots=True)
+            await self.command("SCRIPT LOAD", script)
 
-    async def command(self, *parts: str | bytes | int, for_snapshots: bool = False) -> Any:
+    async def command(self, *parts: str | bytes | int) -> Any:
         """Return the server's answer to a command that changes nothing, or whose effect may be repeated.
 
         Raises:
             StoreUnavailable: there was no answer, or an error.
         """
         try:
-            return await self._attempt(parts, self._snapshots if for_snapshots else self._checks)
+            return await self._attempt(parts)
         except _Unknown as unknown:
             raise self._unreachable(unknown.why) from None
 
-    async def evaluate(self, script: str, *arguments: str | bytes | int, for_snapshots: bool = False) -> Any:
+    async def evaluate(self, script: str, *arguments: str | bytes | int) -> Any:
         """Return the answer of a script that changes nothing, or whose effect the next call replaces.
 
         Raises:
             StoreUnavailable: there was no answer, or an error.
         """
         try:
-            return await self._run(script, arguments, self._snapshots if for_snapshots else self._checks)
+            return await self._run(script, arguments)
         except _Unknown as unknown:
             raise self._unreachable(unknown.why) from None
 
@@ -208,7 +185,7 @@ class RedisCalls:
         n_sent, pause_ms = 0, FIRST_PAUSE_MS
         while True:
             try:
-                answer = await self._run(script, arguments, self._checks)
+                answer = await self._run(script, arguments)
                 return answer, n_sent + 1
             except _Unknown:
                 n_sent += 1
@@ -218,27 +195,25 @@ class RedisCalls:
             await asyncio.sleep(pause_ms / 1_000)
             pause_ms = min(2 * pause_ms, LAST_PAUSE_MS)
 
-    async def _run(self, script: str, arguments: Sequence[str | bytes | int], connections: _Connections) -> Any:
+    async def _run(self, script: str, arguments: Sequence[str | bytes | int]) -> Any:
         digest = hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
         tail = (1, self._prefix, *arguments)
         try:
-            return await self._attempt(("EVALSHA", digest, *tail), connections)
+            return await self._attempt(("EVALSHA", digest, *tail))
         except exceptions.NoScriptError:  # the first time, and after a restart of the server
-            return await self._attempt(("EVAL", script, *tail), connections)
+            return await self._attempt(("EVAL", script, *tail))
 
-    async def _attempt(
-        self, parts: Sequence[str | bytes | int], connections: _Connections, *, timeout_ms: int | None = None
-    ) -> Any:
-        is_sent, timeout_ms = False, timeout_ms or connections.answer_ms
+    async def _attempt(self, parts: Sequence[str | bytes | int], *, timeout_ms: int | None = None) -> Any:
+        is_sent, timeout_ms = False, timeout_ms or self._answer_ms
         try:
             async with asyncio.timeout(timeout_ms / 1_000):
-                connection = await connections.pool.get_connection()
+                connection = await self._pool.get_connection()
                 try:
                     is_sent = True
                     await connection.send_command(*parts, check_health=False)
                     return await connection.read_response()
                 finally:
-                    await connections.pool.release(connection)
+                    await self._pool.release(connection)
         except exceptions.NoScriptError:
             raise
         except (exceptions.ResponseError, exceptions.BusyLoadingError, exceptions.AuthenticationError) as refused:

@@ -93,6 +93,11 @@ class ClusterSettings:
     `redis://USER:PASSWORD@HOST:6379/0`; `rediss://` with TLS; `valkey://` and `valkeys://` mean the same. Better set in
     the environment; needs the extra `redis`. Empty: a file below `server.data_dir`, for this machine alone."""
 
+    snapshot_stores: Annotated[tuple[str, ...], SECRET] = field(default=(), repr=False)
+    """Addresses of three Redis or Valkey servers, or another odd number, that have the snapshots of sessions: most of
+    them are enough, so a session goes on though [one hangs](nodes.md#several-servers-for-snapshots). In the environment
+    they are separated by commas. Empty: `cluster.store` has the snapshots."""
+
     name: str = "voicepipe"
     """The cluster's name. Servers of one name share; others may use the same store."""
 
@@ -106,6 +111,14 @@ class ClusterSettings:
     def __post_init__(self) -> None:
         if self.store and not self.store.startswith(STORE_SCHEMES):
             raise ConfigError("cluster.store: expected an address that begins with redis://, got another one")
+        if not all(each.startswith(STORE_SCHEMES) for each in self.snapshot_stores):
+            raise ConfigError("cluster.snapshot_stores: expected addresses that begin with redis://, got another one")
+        n_stores = len(self.snapshot_stores)
+        if n_stores and (n_stores % 2 == 0 or len(set(self.snapshot_stores)) < n_stores or not self.store):
+            raise ConfigError(
+                "cluster.snapshot_stores: expected an odd number of addresses, each once, beside cluster.store, got "
+                f"{n_stores} ({len(set(self.snapshot_stores))} different ones)" + ("" if self.store else " without it")
+            )
         if not self.name or set(self.name) & set("{}: \t\r\n"):
             raise ConfigError(f"cluster.name: expected a name without spaces, colons and braces, got {self.name!r}")
 

@@ -14,21 +14,25 @@ from voicepipe.config.settings import Settings
 from voicepipe.storage import StorageHealth
 
 
-def open_store(settings: Settings) -> AbstractAsyncContextManager[Cluster]:
+def open_store(settings: Settings, health: StorageHealth | None = None) -> AbstractAsyncContextManager[Cluster]:
     """Open the store for the duration of the block: the server that `cluster.store` names, or this machine's file.
+
+    `health`: told when one server of `cluster.snapshot_stores` is away.
 
     Raises:
         ConfigError: the store can't be opened; the text says why.
     """
     cluster = settings.cluster
-    return open_redis(cluster.store, cluster.name) if cluster.store else open_sqlite(settings.data_path)
+    if not cluster.store:
+        return open_sqlite(settings.data_path)
+    return open_redis(cluster.store, cluster.name, snapshot_urls=cluster.snapshot_stores, health=health)
 
 
 @asynccontextmanager
 async def shared_state(settings: Settings, health: StorageHealth) -> AsyncIterator[Resilient]:
     """Open the store, and stand before it while it is away."""
     options = ResilientOptions(unavailable=settings.server.store_unavailable)
-    async with open_store(settings) as store, open_resilient(store, health, options) as cluster:
+    async with open_store(settings, health) as store, open_resilient(store, health, options) as cluster:
         yield cluster
 
 

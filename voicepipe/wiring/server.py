@@ -20,7 +20,7 @@ from voicepipe.auth.apikeys import ApiKeys
 from voicepipe.auth.key_store import KeyStore
 from voicepipe.auth.rate_limit import FailedAttempts
 from voicepipe.clock import unix_s
-from voicepipe.cluster.port import Cluster
+from voicepipe.cluster.port import Cluster, Snapshots
 from voicepipe.cluster.resilient import Resilient
 from voicepipe.cluster.response_store import ResponseStore
 from voicepipe.config.settings import Settings
@@ -230,7 +230,9 @@ async def _open(
         )
         if workers is not None:
             context = _connected(context, workers, feed)
-        snapshots = cluster.node_store or (WorkerSnapshots(workers.link) if workers is not None else None)
+        snapshots: Snapshots | None = WorkerSnapshots(workers.link) if workers is not None else None
+        if cluster.node_store is not None:
+            snapshots = cluster.node_store.snapshots
         context = replace(
             context,
             phone_lines={name: entry.line(name) for name, entry in settings.phone.items()},

@@ -1,0 +1,285 @@
+"""Store the snapshots of sessions on several servers at once, so that one of them may be away: a majority decides.
+
+Each session has one owner at a time, which a fencing token names: each acquisition has a higher one, and a majority of
+the servers must accept it. Any two majorities share a server, so of two processes with the same token at most one owns
+the session, a process that has lost it can't write any more, and each acquisition finds the latest write that a
+majority has. Source: Gifford, Weighted voting for replicated data (1979), with the two phases of Lamport, The part-time
+parliament (1998). One server is a majority of one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from voicepipe.cluster.port import LeftSnapshot
+from voicepipe.cluster.redis_calls import RedisCalls
+from voicepipe.cluster.snapshot_scripts import (
+    ACQUIRE_SNAPSHOT,
+    DELETE_LEFT_SNAPSHOT,
+    DELETE_SNAPSHOT,
+    LEASE_LEFT_SNAPSHOT,
+    LEFT_SNAPSHOT,
+    READ_OWNER,
+    STORE_SNAPSHOT,
+)
+from voicepipe.errors import StoreUnavailable
+from voicepipe.storage import StorageHealth
+from voicepipe.tasks import BackgroundTasks, background_tasks
+
+CONNECTIONS: Final = 64
+"""Connections of one process to each server, which one that answers slowly may use for long: each session has one
+request at a time. They are made when they are needed."""
+
+FIRST_CONNECTIONS: Final = 8
+"""Those that are made at the start: a slow server takes three answers to make one, which a resume would wait for."""
+
+MAX_WAITING: Final = 64
+"""Requests that wait for one server of several. Above that it gets none: one that hangs must not fill the memory."""
+
+MAX_KNOWN: Final = 256
+"""Sessions of which the owner is known from a look-up; an acquisition follows at once."""
+
+UNDECIDED_S: Final = 0.1
+"""How much longer the last server has where the others do not agree: it may hang."""
+
+ATTEMPTS: Final = 3
+"""How often an acquisition is tried: another process may acquire the same session at the same time."""
+
+Decides = Callable[[Sequence[Any]], bool]
+"""Whether these answers of servers are enough."""
+
+
+@asynccontextmanager
+async def open_snapshots(servers: Sequence[RedisCalls], health: StorageHealth | None) -> AsyncIterator[SnapshotQuorum]:
+    """Connect to the servers that have the snapshots, an odd number of them, for the duration of the block.
+
+    Raises:
+        StoreUnavailable: a server refuses the connection, or no majority of them can be reached.
+    """
+    try:
+        async with background_tasks() as tasks:
+            quorum = SnapshotQuorum(servers, tasks, health)
+            await quorum.connect()
+            yield quorum
+    finally:
+        for server in servers:
+            await server.close()
+
+
+@dataclass(slots=True)
+class _Server:
+    """One server, and what is known of it."""
+
+    calls: RedisCalls
+    n_waiting: int = 0
+    is_away: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    """What a majority of the servers says of a session's owner."""
+
+    fence: int
+    digests: frozenset[str]
+    has_snapshot: bool
+
+
+class SnapshotQuorum:
+    """The port `Snapshots` on one server or several."""
+
+    def __init__(self, servers: Sequence[RedisCalls], tasks: BackgroundTasks, health: StorageHealth | None) -> None:
+        """`health`: told when a server of several is away; None: nobody is."""
+        self._servers = tuple(_Server(calls) for calls in servers)
+        self._majority = len(self._servers) // 2 + 1
+        self._tasks, self._health = tasks, health
+        self._n_writes = 0
+        self._fences: dict[str, int] = {}  # bounded: one for each session that this process has acquired and still has
+        self._known: OrderedDict[str, _Owner] = OrderedDict()
+
+    async def connect(self) -> None:
+        """Make the first connections, and load the scripts that a call waits for."""
+        failures = await asyncio.gather(*(self._connected(server) for server in self._servers))
+        away = [failure for failure in failures if failure is not None]
+        for failure in away:
+            if failure.kind != "unreachable" or len(self._servers) - len(away) < self._majority:
+                raise failure
+
+    async def _connected(self, server: _Server) -> StoreUnavailable | None:
+        try:
+            await server.calls.connect(FIRST_CONNECTIONS)
+            await server.calls.load(STORE_SNAPSHOT, READ_OWNER, ACQUIRE_SNAPSHOT, DELETE_SNAPSHOT)
+        except StoreUnavailable as failure:
+            self._note(server, failure)
+            return failure
+        return None
+
+    # --- the port -----------------------------------------------------------------------------------
+
+    async def has_snapshot(self, session_id: str) -> bool:
+        owner = await self._owner(session_id)
+        if owner.has_snapshot:
+            self._known[session_id] = owner
+            while len(self._known) > MAX_KNOWN:
+                self._known.popitem(last=False)
+        return owner.has_snapshot
+
+    async def store_snapshot(
+        self, session_id: str, snapshot: bytes, *, digest: str, owner: str, life_s: int, previous_digest: str = ""
+    ) -> bool:
+        head = self._write(session_id, owner)
+        return await self._written(STORE_SNAPSHOT, *head, digest, previous_digest, life_s, snapshot)
+
+    async def acquire_snapshot(self, session_id: str, *, digest: str, owner: str, next_digest: str) -> bytes | None:
+        for _ in range(ATTEMPTS):
+            found = self._known.pop(session_id, None) or await self._owner(session_id)
+            if not found.has_snapshot or digest not in found.digests:
+                return None
+            fence = found.fence + 1
+            answers = await self._answers(
+                ACQUIRE_SNAPSHOT, session_id, owner, fence, digest, next_digest, enough=self._decides(b"acquired")
+            )
+            acquired = _with(b"acquired", answers)
+            if len(acquired) >= self._majority:
+                self._fences[session_id] = max(fence, self._fences.get(session_id, 0))
+                return _latest(acquired) or None
+        return None
+
+    async def delete_snapshot(self, session_id: str, *, owner: str) -> None:
+        head = self._write(session_id, owner)
+        self._fences.pop(session_id, None)
+        await self._written(DELETE_SNAPSHOT, *head)
+
+    async def lease_left_snapshot(self, *, after_s: int, life_s: int, lease: str) -> LeftSnapshot | None:
+        found = await self._answers(LEFT_SNAPSHOT, after_s, life_s, enough=self._is_majority)
+        for name in sorted(set(found) - {b""}):
+            session_id = name.decode()
+            answers = await self._answers(
+                LEASE_LEFT_SNAPSHOT, session_id, after_s, life_s, lease, enough=self._decides(b"leased")
+            )
+            leased = _with(b"leased", answers)
+            if len(leased) >= self._majority:
+                return LeftSnapshot(session_id, _latest(leased))
+            if len(_with(b"gone", answers)) >= self._majority:  # a server that missed its deletion has it
+                await self.delete_left_snapshot(session_id, lease=lease)
+        return None
+
+    async def delete_left_snapshot(self, session_id: str, *, lease: str) -> None:
+        await self._answers(DELETE_LEFT_SNAPSHOT, session_id, lease, enough=self._is_majority)
+
+    # --- majorities ---------------------------------------------------------------------------------
+
+    def _write(self, session_id: str, owner: str) -> tuple[str, str, int, int]:
+        """Return the head of a write: later ones have higher numbers."""
+        self._n_writes += 1
+        return session_id, owner, self._fences.get(session_id, 0), self._n_writes
+
+    async def _written(self, script: str, session_id: str, *arguments: str | bytes | int) -> bool:
+        """Return whether the write counts; False: another process owns the session."""
+
+        def enough(answers: Sequence[Any]) -> bool:
+            return max(answers.count(b"stored"), answers.count(b"lost")) >= self._majority
+
+        answers = await self._answers(script, session_id, *arguments, enough=enough)
+        if not enough(answers):
+            raise StoreUnavailable("unreachable", "the servers for snapshots do not agree, and one of them is away")
+        is_stored = answers.count(b"stored") >= self._majority
+        if not is_stored:
+            self._fences.pop(session_id, None)
+        return is_stored
+
+    async def _owner(self, session_id: str) -> _Owner:
+        answers = await self._answers(READ_OWNER, session_id, enough=self._is_majority)
+        newest = max(answers, key=lambda answer: (int(answer[0]), _write_of(answer[1:])))
+        latest = max(answers, key=lambda answer: _write_of(answer[1:]))
+        # The newest token may be of an acquisition that no majority has accepted: the latest write's secrets count too.
+        digests = {digest.decode() for answer in (newest, latest) for digest in answer[3:5]}
+        return _Owner(int(newest[0]), frozenset(digests - {""}), has_snapshot=bool(latest[5]))
+
+    def _is_majority(self, answers: Sequence[Any]) -> bool:
+        return len(answers) >= self._majority
+
+    def _decides(self, outcome: bytes) -> Decides:
+        """Return what says that a majority has this outcome, or that none can have it any more."""
+
+        def decides(answers: Sequence[Any]) -> bool:
+            n_with = len(_with(outcome, answers))
+            return n_with >= self._majority or len(answers) - n_with > len(self._servers) - self._majority
+
+        return decides
+
+    async def _answers(self, script: str, *arguments: str | bytes | int, enough: Decides) -> list[Any]:
+        """Return the first answers that are enough; the other servers get the request too. Those of a majority that are
+        not enough are returned after `UNDECIDED_S`.
+
+        Raises:
+            StoreUnavailable: no majority has answered.
+        """
+        if len(self._servers) == 1:  # nobody else could answer: no task is needed
+            return [await self._servers[0].calls.evaluate(script, *arguments)]
+        outcomes: asyncio.Queue[Any] = asyncio.Queue()  # bounded: one outcome of each server
+        for server in self._servers:
+            self._tasks.start(self._request(server, script, arguments, outcomes), name="snapshot-server")
+        answers: list[Any] = []
+        failure = StoreUnavailable("unreachable", "no majority of the servers for snapshots")
+        with suppress(TimeoutError):
+            for _ in self._servers:
+                async with asyncio.timeout(None if len(answers) < self._majority else UNDECIDED_S):
+                    outcome = await outcomes.get()
+                if isinstance(outcome, StoreUnavailable):
+                    failure = outcome
+                    continue
+                answers.append(outcome)
+                if enough(answers):
+                    return answers
+        if len(answers) < self._majority:
+            raise failure
+        return answers
+
+    async def _request(
+        self, server: _Server, script: str, arguments: Sequence[str | bytes | int], outcomes: asyncio.Queue[Any]
+    ) -> None:
+        if server.n_waiting >= MAX_WAITING:
+            detail = f"{server.calls.address}: {MAX_WAITING} requests wait for it"
+            outcomes.put_nowait(StoreUnavailable("unreachable", detail))
+            return
+        server.n_waiting += 1
+        try:
+            outcome = await server.calls.evaluate(script, *arguments)
+        except StoreUnavailable as failure:
+            self._note(server, failure)
+            outcomes.put_nowait(failure)
+        else:
+            self._note(server, None)
+            outcomes.put_nowait(outcome)
+        finally:
+            server.n_waiting -= 1
+
+    def _note(self, server: _Server, failure: StoreUnavailable | None) -> None:
+        """Report when the first server is away, and when all are back."""
+        was_away, server.is_away = server.is_away, failure is not None
+        if self._health is None or len(self._servers) == 1:
+            return
+        if failure is not None:
+            self._health.failed("snapshots", failure.kind, failure.detail)
+        elif was_away and not any(other.is_away for other in self._servers):
+            self._health.worked("snapshots")
+
+
+def _with(outcome: bytes, answers: Sequence[Any]) -> list[Any]:
+    return [answer for answer in answers if answer[0] == outcome]
+
+
+def _latest(answers: Sequence[Any]) -> bytes:
+    """Return the snapshot of the latest write; empty: that one deleted it."""
+    snapshot: bytes = max(answers, key=lambda answer: _write_of(answer[1:]))[3]
+    return snapshot
+
+
+def _write_of(answer: Sequence[bytes]) -> tuple[int, int]:
+    """Return the fencing token and the number of the write that a server has."""
+    return int(answer[0]), int(answer[1])
