@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from voicepipe.errors import StageBroken
+from voicepipe.wiring import engine
 from voicepipe.wiring.engine import EngineUse, LocalModels
 
 VOICE = EngineUse(Path("/data/engine.sock"), ("tts",))
@@ -34,5 +36,59 @@ async def test_sessions_go_on_while_smart_turn_is_started_again(monkeypatch: pyt
     assert models.missing() == ()
     engines[VOICE.socket_path].ready = False
     assert models.missing() == ("local models: being started again",)
+    running.cancel()
+    await asyncio.wait([running])
+
+
+async def loaded_voice(monkeypatch: pytest.MonkeyPatch) -> tuple[LocalModels, asyncio.Future[None]]:
+    """Return models that are loaded, and what runs them."""
+
+    @asynccontextmanager
+    async def start(*_: object, **__: object) -> AsyncIterator[SimpleNamespace]:
+        yield SimpleNamespace(ready=True)
+
+    monkeypatch.setattr("voicepipe.wiring.engine.start_engine", start)
+    models = LocalModels((VOICE,), lambda line: None)
+    running = asyncio.ensure_future(models.run())
+    await models.loaded.wait()
+    return models, running
+
+
+async def test_sessions_wait_until_the_models_have_read_the_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first session would wait for it, in the middle of its first turn."""
+    models, running = await loaded_voice(monkeypatch)
+    reading, read = asyncio.Event(), asyncio.Event()
+
+    async def read_ahead() -> None:
+        reading.set()
+        await read.wait()
+
+    warming = asyncio.ensure_future(models.warm(read_ahead))
+    await reading.wait()
+    assert models.missing() == ("local models: warming up",)
+    assert not models.warmed.is_set()
+    read.set()
+    await warming
+    assert models.missing() == ()
+    assert models.warmed.is_set()
+    running.cancel()
+    await asyncio.wait([running])
+
+
+@pytest.mark.parametrize("fails", [True, False])
+async def test_sessions_do_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    """Instructions that take too long, or can't be read, are read in the first session."""
+    monkeypatch.setattr(engine, "WARM_S", 0.0)
+    models, running = await loaded_voice(monkeypatch)
+
+    async def read_ahead() -> None:
+        if fails:
+            raise StageBroken("llm", provider="local", why="no answer", retryable=False)
+        await asyncio.Event().wait()
+
+    with pytest.raises(StageBroken) if fails else nullcontext():
+        await models.warm(read_ahead)
+    assert models.missing() == ()
+    assert models.warmed.is_set()
     running.cancel()
     await asyncio.wait([running])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -11,6 +12,9 @@ from typing import Final
 from voicepipe.config.settings import LOCAL, STAGES, Settings
 from voicepipe.providers.local import wire
 from voicepipe.providers.local.process import LocalEngine, start_engine
+
+WARM_S: Final = 30.0
+"""How long sessions wait for the models to read ahead: long instructions of many agents take minutes on one core."""
 
 WHAT: Final[dict[wire.Stage, str]] = {"stt": "speech to text", "llm": "language model", "tts": "voice"}
 
@@ -53,6 +57,11 @@ class LocalModels:
         self.loaded = asyncio.Event()
         """Set once, when all models have been loaded for the first time; at once when no local model is needed."""
 
+        self.warmed = asyncio.Event()
+        """Set once, when `warm` has ended: a session would wait for what the models still read."""
+
+        self._is_warming = False
+
     async def run(self) -> None:
         """Run the engines until cancelled.
 
@@ -66,6 +75,19 @@ class LocalModels:
         async with asyncio.TaskGroup() as group:
             for use in self._uses:
                 group.create_task(self._run(use), name=f"local-engine {use.socket_path.stem}")
+
+    async def warm(self, read_ahead: Callable[[], Awaitable[None]]) -> None:
+        """Once all models are loaded, have them read what sessions begin with. Sessions are refused until then, for
+        `WARM_S` at most; what was not read by then is read in the first session."""
+        self._is_warming = bool(self._uses)
+        try:
+            await self.loaded.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(WARM_S):
+                    await read_ahead()
+        finally:
+            self._is_warming = False
+            self.warmed.set()
 
     def loads(self) -> dict[str, float]:
         """Return the share of its time that each local model worked lately, of all clients of its engine together; the
@@ -83,7 +105,7 @@ class LocalModels:
     def missing(self) -> tuple[str, ...]:
         """Return what is not loaded yet, as text; empty when sessions can be accepted."""
         if all(use in self._engines and (self._engines[use].ready or use.is_optional) for use in self._uses):
-            return ()
+            return ("local models: warming up",) if self._is_warming else ()
         if len(self._engines) == len(self._uses):
             return ("local models: being started again",)
         return tuple(f"local {what}: loading" for what in self._loading.values()) or ("local models: warming up",)

@@ -287,7 +287,7 @@ async def _open(
             is_open = await context.authenticator.is_open()
             if not is_open:
                 tokens.prepare()
-            yield Running(base_url, is_open, reload, models.loaded, context.live_sessions.slots.owner)
+            yield Running(base_url, is_open, reload, models.warmed, context.live_sessions.slots.owner)
         outlasting.stop()
         for task in tasks:
             task.cancel()
@@ -332,9 +332,8 @@ def _reason(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 async def _warm(models: LocalModels, sessions: Sessions) -> None:
-    await models.loaded.wait()
     with isolated("warm-up"):
-        await sessions.warm()
+        await models.warm(sessions.warm)
 
 
 async def _bench_jobs(settings: Settings) -> list[BenchJob]:
