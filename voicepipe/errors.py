@@ -107,6 +107,13 @@ class StoreUnavailable(Overload):
         self.kind, self.detail = kind, detail
 
 
+class StoreUndecided(StoreUnavailable):
+    """The servers of a store answer, and do not agree on one session: others can be read and written."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__("unreachable", detail)
+
+
 _VALIDATION: Final = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTALL)
 
 

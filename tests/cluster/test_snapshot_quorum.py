@@ -18,7 +18,7 @@ from voicepipe.cluster.redis import RedisCluster, open_redis
 from voicepipe.cluster.redis_calls import RedisCalls
 from voicepipe.cluster.snapshot_quorum import SnapshotQuorum
 from voicepipe.cluster.snapshot_scripts import ACQUIRE_SNAPSHOT
-from voicepipe.errors import ConfigError, StoreUnavailable
+from voicepipe.errors import ConfigError, StoreUnavailable, StoreUndecided
 from voicepipe.storage import StorageHealth
 from voicepipe.testing.redis import RedisServer, redis_server
 from voicepipe.testing.waiting import WAIT_S, eventually
@@ -49,17 +49,21 @@ class Stores:
         """Return the connections to each server."""
         return [server.calls for server in self.quorum._servers]
 
+    @property
+    def prefix(self) -> str:
+        """Return the prefix of the keys of snapshots."""
+        return self.calls[0]._prefix
+
     async def stored_on(self, session_id: str = "s") -> list[bytes | None]:
         """Return what each server has."""
-        key = f"voicepipe:{{{self.name}}}:snapshot:{session_id}"
+        key = f"{self.prefix}snapshot:{session_id}"
         return [await calls.command("HGET", key, "snapshot") for calls in self.calls]
 
     async def aged(self, by_s: int, *numbers: int, session_id: str = "s") -> None:
         """Have servers take the snapshot for one that was written earlier than it was."""
-        prefix = f"voicepipe:{{{self.name}}}:"
         for number in numbers:
-            await self.calls[number].command("EXPIRE", f"{prefix}snapshot:{session_id}", LIFE_S - by_s)
-            await self.calls[number].command("ZINCRBY", f"{prefix}snapshots", -by_s, session_id)
+            await self.calls[number].command("EXPIRE", f"{self.prefix}snapshot:{session_id}", LIFE_S - by_s)
+            await self.calls[number].command("ZINCRBY", f"{self.prefix}snapshots", -by_s, session_id)
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +153,7 @@ async def test_an_acquisition_finds_the_latest_write_of_any_majority(stores: Sto
     quorum = stores.quorum
     assert await stored(quorum, b"1")
     await until_stored_on(stores, b"1", b"1", b"1")
-    key = f"voicepipe:{{{stores.name}}}:snapshot:s"
+    key = f"{stores.prefix}snapshot:s"
     copy = await stores.calls[2].command("HGETALL", key)
     assert await stored(quorum, b"2", digest="e")
     await until_stored_on(stores, b"2", b"2", b"2")
@@ -164,7 +168,7 @@ async def test_a_deletion_counts_against_an_older_copy(stores: Stores) -> None:
     quorum = stores.quorum
     assert await stored(quorum)
     await until_stored_on(stores, b"1", b"1", b"1")
-    key = f"voicepipe:{{{stores.name}}}:snapshot:s"
+    key = f"{stores.prefix}snapshot:s"
     copy = await stores.calls[2].command("HGETALL", key)
     await quorum.delete_snapshot("s", owner="o")
     await until_stored_on(stores, None, None, None)
@@ -179,7 +183,7 @@ async def test_an_acquisition_that_no_majority_has_takes_nothing(stores: Stores)
     quorum = stores.quorum
     assert await stored(quorum)
     await until_stored_on(stores, b"1", b"1", b"1")
-    await stores.calls[2].evaluate(ACQUIRE_SNAPSHOT, "s", "dead", 1, "d", "dead's next")
+    await stores.calls[2].evaluate(ACQUIRE_SNAPSHOT, "s", "dead", 1, "d", "dead's next", 0, 1)
     assert await stored(quorum, b"2", digest="e")
     with frozen(stores.servers[0]):
         assert await acquired(quorum, "new", "e") == b"2"
@@ -222,6 +226,7 @@ async def test_a_majority_that_hangs_is_a_failure(stores: Stores) -> None:
 async def test_a_server_that_hangs_holds_few_requests(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     """The others go on, and it gets the next write when it is back."""
     monkeypatch.setattr(snapshot_quorum, "MAX_WAITING", 3)
+    monkeypatch.setattr(snapshot_quorum, "HANGS_MS", -1)
     with frozen(stores.servers[2]):
         for number in range(8):
             assert await stored(stores.quorum, str(number).encode())
@@ -233,6 +238,41 @@ async def test_a_server_that_hangs_holds_few_requests(stores: Stores, monkeypatc
     await eventually(idle)
     assert await stored(stores.quorum, b"last")
     await until_stored_on(stores, b"last", b"last", b"last")
+
+
+async def test_servers_that_answer_get_all_requests(stores: Stores) -> None:
+    """Many sessions may write at the same time."""
+    n_sessions = 3 * snapshot_quorum.MAX_WAITING
+    writes = (
+        stores.quorum.store_snapshot(f"s{number}", b"1", digest="d", owner="o", life_s=LIFE_S)
+        for number in range(n_sessions)
+    )
+    assert await asyncio.gather(*writes) == [True] * n_sessions
+
+
+async def test_an_acquisition_that_comes_late_changes_nothing(stores: Stores) -> None:
+    """A server that hung carries it out when its process has long written, and the client has a newer secret."""
+    quorum = stores.quorum
+    assert await stored(quorum)
+    assert await acquired(quorum, "new") == b"1"
+    assert await stored(quorum, b"2", owner="new", digest="latest")
+    await until_stored_on(stores, b"2", b"2", b"2")
+    for calls in stores.calls:
+        assert await calls.evaluate(ACQUIRE_SNAPSHOT, "s", "new", 1, "d", "new's next", 0, 1) == [b"lost"]
+    assert await acquired(quorum, "third", "latest") == b"2"
+
+
+async def test_a_secret_that_was_replaced_is_not_good_at_a_server_that_missed_that(stores: Stores) -> None:
+    quorum = stores.quorum
+    assert await stored(quorum)
+    await until_stored_on(stores, b"1", b"1", b"1")
+    for calls in stores.calls[:2]:
+        await calls.evaluate(ACQUIRE_SNAPSHOT, "s", "new", 1, "d", "e", 0, 1)
+        await calls.evaluate(ACQUIRE_SNAPSHOT, "s", "third", 2, "e", "f", 0, 1)
+    for hung in (0, 1):
+        with frozen(stores.servers[hung]):
+            for _ in range(5):
+                assert await acquired(quorum, "old", "d") is None
 
 
 async def test_one_server_that_is_gone_is_reported_once_and_costs_nothing(stores: Stores) -> None:
@@ -295,21 +335,85 @@ async def test_a_session_that_is_left_is_ended_by_one_process(stores: Stores) ->
     assert not await quorum.has_snapshot("s")
 
 
-async def test_a_server_that_has_missed_a_deletion_forgets_it(stores: Stores) -> None:
+async def test_a_server_that_has_missed_a_deletion_drops_it(stores: Stores) -> None:
     """Its old copy is no session that is left."""
     quorum = stores.quorum
     assert await stored(quorum)
     await until_stored_on(stores, b"1", b"1", b"1")
-    key = f"voicepipe:{{{stores.name}}}:snapshot:s"
+    key = f"{stores.prefix}snapshot:s"
     copy = await stores.calls[2].command("HGETALL", key)
     await quorum.delete_snapshot("s", owner="o")
     await until_stored_on(stores, None, None, None)
     await stores.calls[2].command("HSET", key, *copy)
-    await stores.calls[2].command("ZADD", f"voicepipe:{{{stores.name}}}:snapshots", 1, "s")
+    await stores.calls[2].command("ZADD", f"{stores.prefix}snapshots", 1, "s")
     await stores.aged(LEFT_S + 1, 2)
     with frozen(stores.servers[0]):
         assert await leased(quorum, "1") is None
     await until_stored_on(stores, None, None, b"1")
     await stores.aged(LEFT_S + 1, 2)
-    assert await leased(quorum, "2") is None
-    await until_stored_on(stores, None, None, None)
+
+    async def dropped() -> bool | None:
+        """Search again, as each process does: the first two answers may be those of the other servers."""
+        assert await leased(quorum, "2") is None
+        return await stores.stored_on() == [None, None, None] or None
+
+    await eventually(dropped)
+
+
+async def test_a_node_with_another_list_has_snapshots_of_its_own(stores: Stores) -> None:
+    """While a list is introduced, one node after the other: a majority of its servers is none of these."""
+    urls = [server.url for server in stores.servers]
+    assert await stored(stores.quorum)
+    for others in ([], urls[:1], [*urls[1:], f"{urls[0].removesuffix('/0')}/1"]):
+        async with open_redis(urls[0], stores.name, snapshot_urls=others) as cluster:
+            assert not await cluster.snapshots.has_snapshot("s")
+    async with open_redis(urls[0], stores.name, snapshot_urls=[*urls[1:], urls[0]]) as cluster:
+        assert await cluster.snapshots.has_snapshot("s"), "the order does not matter"
+
+
+async def test_an_owner_writes_again_though_a_dead_process_has_acquired_at_some_servers(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At one server, while another one hangs: no majority stores it or refuses it. At two, each for itself."""
+    monkeypatch.setattr(snapshot_quorum, "UNDECIDED_LIFE_MS", 0)
+    quorum = stores.quorum
+    assert await stored(quorum)
+    await until_stored_on(stores, b"1", b"1", b"1")
+    for number, dead in ((1, "dead"), (2, "other")):
+        acquired_there = await stores.calls[number].evaluate(
+            ACQUIRE_SNAPSHOT, "s", dead, 10 * number, "d", "x", 0, 1_000
+        )
+        assert acquired_there[0] == b"acquired"
+        with frozen(stores.servers[0]):
+            outcomes = [await outcome_of(quorum, body) for body in (b"2", b"3", b"4")]
+        assert outcomes[-1] is True
+        assert False not in outcomes, "nobody else has it"
+    assert await stored(quorum, b"5")
+    await until_stored_on(stores, b"5", b"5", b"5")
+
+
+async def outcome_of(quorum: SnapshotQuorum, body: bytes) -> bool | None:
+    """Return what a write says; None: the servers do not agree."""
+    try:
+        return await stored(quorum, body)
+    except StoreUndecided:
+        return None
+
+
+async def test_an_owner_that_has_lost_the_session_does_not_take_it_back(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the servers do not agree for long: the new owner has written at a majority."""
+    monkeypatch.setattr(snapshot_quorum, "UNDECIDED_LIFE_MS", 0)
+    urls = [server.url for server in stores.servers]
+    assert await stored(stores.quorum)
+    async with open_redis(urls[0], stores.name, snapshot_urls=urls, snapshot_ms=int(WAIT_S * 1_000)) as other_cluster:
+        other = other_cluster.snapshots
+        assert isinstance(other, SnapshotQuorum)
+        with frozen(stores.servers[2]):
+            assert await acquired(other, "new") == b"1"
+            assert await stored(other, b"2", owner="new", digest="e")
+        with frozen(stores.servers[1]):
+            outcomes = [await outcome_of(stores.quorum, b"old") for _ in range(4)]
+        assert True not in outcomes
+        assert await stored(other, b"3", owner="new", digest="e")

@@ -19,6 +19,7 @@ from aiohttp import web
 
 from tests.wiring.test_serve import config_file, lines_until
 from voicepipe.cluster.redis import open_redis
+from voicepipe.cluster.snapshot_quorum import SnapshotQuorum
 from voicepipe.session.snapshot import LEFT
 from voicepipe.session.snapshot_restore import UNKNOWN_OUTCOME
 from voicepipe.telemetry.store.port import TurnQuery
@@ -75,12 +76,18 @@ class Nodes:
     vendor: FakeVendor
     store: Any
 
+    async def _stored(self, session_id: str) -> bytes | None:
+        assert isinstance(self.store.snapshots, SnapshotQuorum)
+        calls = self.store.snapshots._servers[0].calls
+        found: bytes | None = await calls.command("HGET", f"{calls._prefix}snapshot:{session_id}", "snapshot")
+        return found
+
     async def until_written(self, session_id: str, words: str | re.Pattern[str]) -> dict[str, Any]:
         """Wait until the store has a snapshot of the session with these words, and return the snapshot."""
         pattern = re.escape(words) if isinstance(words, str) else words
 
         async def read() -> dict[str, Any] | None:
-            raw = await self.store._calls.command("HGET", f"{self.store._prefix}snapshot:{session_id}", "snapshot")
+            raw = await self._stored(session_id)
             return json.loads(raw)["snapshot"] if raw and re.search(pattern, raw.decode()) else None
 
         return await eventually(read)
@@ -89,7 +96,7 @@ class Nodes:
         """Wait until the store has the ends of so many answers: without them a node says the last one again."""
 
         async def read() -> bool | None:
-            raw = await self.store._calls.command("HGET", f"{self.store._prefix}snapshot:{session_id}", "snapshot")
+            raw = await self._stored(session_id)
             snapshot = json.loads(raw)["snapshot"] if raw else {"items": []}
             answers = [item for item in snapshot["items"] if item.get("role") == "assistant"]
             return (len(answers) == n_answers and snapshot.get("reply") is None) or None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -82,8 +84,9 @@ async def open_redis(
     setting = "snapshot_stores" if snapshot_urls else "store"
     calls = RedisCalls(url, prefix, answer_ms=answer_ms)
     # Connections of their own: with a slow server the snapshots would use all connections of the checks.
+    prefix_there = f"{prefix}{_list_name(snapshot_urls)}" if snapshot_urls else prefix
     servers = [
-        RedisCalls(each, prefix, answer_ms=snapshot_ms, max_connections=CONNECTIONS, setting=setting)
+        RedisCalls(each, prefix_there, answer_ms=snapshot_ms, max_connections=CONNECTIONS, setting=setting)
         for each in snapshot_urls or (url,)
     ]
     async with AsyncExitStack() as stack:
@@ -215,6 +218,16 @@ class RedisCluster:
     async def _counted(self, name: str, now_s: int) -> CountResult:
         total, until_s = await self._calls.command("HMGET", f"{self._prefix}count:{name}", "total", "until_s")
         return CountResult(int(total) if until_s is not None and int(until_s) > now_s else 0, counted=True)
+
+
+def _list_name(urls: Sequence[str]) -> str:
+    """Return the prefix of a list of servers: a node with another list must not be a majority of some of these."""
+    with suppress(ValueError):  # a wrong URL, which the connection names
+        addresses = sorted(
+            (parts.hostname or "localhost", parts.port or 6379, parts.path) for parts in map(urlsplit, urls)
+        )
+        return f"snapshots-{hashlib.sha256(repr(addresses).encode()).hexdigest()[:12]}:"
+    return ""
 
 
 def _token(project: str, token_id: str) -> bytes:

@@ -10,12 +10,13 @@ parliament (1998). One server is a majority of one.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from voicepipe.clock import monotonic_ms
 from voicepipe.cluster.port import LeftSnapshot
 from voicepipe.cluster.redis_calls import RedisCalls
 from voicepipe.cluster.snapshot_scripts import (
@@ -27,7 +28,7 @@ from voicepipe.cluster.snapshot_scripts import (
     READ_OWNER,
     STORE_SNAPSHOT,
 )
-from voicepipe.errors import StoreUnavailable
+from voicepipe.errors import StoreUnavailable, StoreUndecided
 from voicepipe.storage import StorageHealth
 from voicepipe.tasks import BackgroundTasks, background_tasks
 
@@ -39,7 +40,16 @@ FIRST_CONNECTIONS: Final = 8
 """Those that are made at the start: a slow server takes three answers to make one, which a resume would wait for."""
 
 MAX_WAITING: Final = 64
-"""Requests that wait for one server of several. Above that it gets none: one that hangs must not fill the memory."""
+"""Requests that wait for one server of several that hangs. Above that it gets none: they must not fill the memory."""
+
+HANGS_MS: Final = 500
+"""A server hangs that has requests and has answered none for this time."""
+
+MAX_FENCES: Final = 10_000
+"""Sessions of which this process knows its fencing token: many times those that one process can have."""
+
+UNDECIDED_LIFE_MS: Final = 2_000
+"""Servers that do not agree for longer have an acquisition whose process has died: a live one has written by then."""
 
 MAX_KNOWN: Final = 256
 """Sessions of which the owner is known from a look-up; an acquisition follows at once."""
@@ -77,6 +87,9 @@ class _Server:
 
     calls: RedisCalls
     n_waiting: int = 0
+    answered_ms: int = 0
+    """When it last answered, or began to have requests (monotonic)."""
+
     is_away: bool = False
 
 
@@ -85,6 +98,7 @@ class _Owner:
     """What a majority of the servers says of a session's owner."""
 
     fence: int
+    latest: tuple[int, int]
     digests: frozenset[str]
     has_snapshot: bool
 
@@ -98,7 +112,10 @@ class SnapshotQuorum:
         self._majority = len(self._servers) // 2 + 1
         self._tasks, self._health = tasks, health
         self._n_writes = 0
-        self._fences: dict[str, int] = {}  # bounded: one for each session that this process has acquired and still has
+        self._fences: OrderedDict[tuple[str, str], int] = OrderedDict()  # bounded by MAX_FENCES, least used first
+        self._undecided_ms: dict[
+            tuple[str, str], float
+        ] = {}  # bounded: sessions of this process, until they are written
         self._known: OrderedDict[str, _Owner] = OrderedDict()
 
     async def connect(self) -> None:
@@ -122,10 +139,9 @@ class SnapshotQuorum:
 
     async def has_snapshot(self, session_id: str) -> bool:
         owner = await self._owner(session_id)
+        self._known.pop(session_id, None)
         if owner.has_snapshot:
-            self._known[session_id] = owner
-            while len(self._known) > MAX_KNOWN:
-                self._known.popitem(last=False)
+            self._known_as(session_id, owner)
         return owner.has_snapshot
 
     async def store_snapshot(
@@ -136,23 +152,25 @@ class SnapshotQuorum:
 
     async def acquire_snapshot(self, session_id: str, *, digest: str, owner: str, next_digest: str) -> bytes | None:
         for _ in range(ATTEMPTS):
-            found = self._known.pop(session_id, None) or await self._owner(session_id)
+            # A copy of this call, sent since it has no answer, asks with the same token: this one must not lose it.
+            found = self._known.get(session_id) or self._known_as(session_id, await self._owner(session_id))
             if not found.has_snapshot or digest not in found.digests:
+                self._drop_known(session_id, found)
                 return None
             fence = found.fence + 1
-            answers = await self._answers(
-                ACQUIRE_SNAPSHOT, session_id, owner, fence, digest, next_digest, enough=self._decides(b"acquired")
-            )
-            acquired = _with(b"acquired", answers)
+            its = (session_id, owner, fence, digest, next_digest, *found.latest)
+            answers = await self._answers(ACQUIRE_SNAPSHOT, *its, enough=self._decides(b"acquired"))
+            self._drop_known(session_id, found)
+            acquired = _answers_with(b"acquired", answers)
             if len(acquired) >= self._majority:
-                self._fences[session_id] = max(fence, self._fences.get(session_id, 0))
+                self._set_fence(session_id, owner, max(fence, self._fences.get((session_id, owner), 0)))
                 return _latest(acquired) or None
-        return None
+        raise StoreUndecided(f"other processes acquire it at the same time, {ATTEMPTS} times")
 
     async def delete_snapshot(self, session_id: str, *, owner: str) -> None:
         head = self._write(session_id, owner)
-        self._fences.pop(session_id, None)
         await self._written(DELETE_SNAPSHOT, *head)
+        self._fences.pop((session_id, owner), None)
 
     async def lease_left_snapshot(self, *, after_s: int, life_s: int, lease: str) -> LeftSnapshot | None:
         found = await self._answers(LEFT_SNAPSHOT, after_s, life_s, enough=self._is_majority)
@@ -161,44 +179,90 @@ class SnapshotQuorum:
             answers = await self._answers(
                 LEASE_LEFT_SNAPSHOT, session_id, after_s, life_s, lease, enough=self._decides(b"leased")
             )
-            leased = _with(b"leased", answers)
+            leased = _answers_with(b"leased", answers)
             if len(leased) >= self._majority:
                 return LeftSnapshot(session_id, _latest(leased))
-            if len(_with(b"gone", answers)) >= self._majority:  # a server that missed its deletion has it
+            if len(_answers_with(b"gone", answers)) >= self._majority:  # a server that missed its deletion has it
                 await self.delete_left_snapshot(session_id, lease=lease)
         return None
 
     async def delete_left_snapshot(self, session_id: str, *, lease: str) -> None:
         await self._answers(DELETE_LEFT_SNAPSHOT, session_id, lease, enough=self._is_majority)
 
+    def _known_as(self, session_id: str, owner: _Owner) -> _Owner:
+        known = self._known.setdefault(session_id, owner)
+        while len(self._known) > MAX_KNOWN:
+            self._known.popitem(last=False)
+        return known
+
+    def _drop_known(self, session_id: str, owner: _Owner) -> None:
+        if self._known.get(session_id) is owner:
+            del self._known[session_id]
+
     # --- majorities ---------------------------------------------------------------------------------
 
     def _write(self, session_id: str, owner: str) -> tuple[str, str, int, int]:
-        """Return the head of a write: later ones have higher numbers."""
-        self._n_writes += 1
-        return session_id, owner, self._fences.get(session_id, 0), self._n_writes
+        """Return the head of a write: later ones have higher numbers, all of them even."""
+        self._n_writes += 2
+        if (session_id, owner) in self._fences:
+            self._fences.move_to_end((session_id, owner))
+        return session_id, owner, self._fences.get((session_id, owner), 0), self._n_writes
 
-    async def _written(self, script: str, session_id: str, *arguments: str | bytes | int) -> bool:
-        """Return whether the write counts; False: another process owns the session."""
+    def _set_fence(self, session_id: str, owner: str, fence: int) -> None:
+        self._fences[session_id, owner] = fence
+        self._fences.move_to_end((session_id, owner))
+        while len(self._fences) > MAX_FENCES:
+            self._fences.popitem(last=False)
 
-        def enough(answers: Sequence[Any]) -> bool:
-            return max(answers.count(b"stored"), answers.count(b"lost")) >= self._majority
+    async def _written(
+        self, script: str, session_id: str, owner: str, fence: int, *arguments: str | bytes | int
+    ) -> bool:
+        """Return whether the write counts; False: another process owns the session.
 
-        answers = await self._answers(script, session_id, *arguments, enough=enough)
-        if not enough(answers):
-            raise StoreUnavailable("unreachable", "the servers for snapshots do not agree, and one of them is away")
+        Raises:
+            StoreUndecided: the servers do not agree. One that has the acquisition of a process that died refuses all
+                writes, until this process has a higher token.
+            StoreUnavailable: no majority has answered.
+        """
+        answers = await self._answers(script, session_id, owner, fence, *arguments, enough=self._is_decided)
+        if not self._is_decided(answers):
+            await self._settle(session_id, owner, fence)
+            raise StoreUndecided("the servers for snapshots do not agree on a session, and one of them is away")
+        self._undecided_ms.pop((session_id, owner), None)
         is_stored = answers.count(b"stored") >= self._majority
         if not is_stored:
-            self._fences.pop(session_id, None)
+            self._fences.pop((session_id, owner), None)
         return is_stored
+
+    def _is_decided(self, answers: Sequence[Any]) -> bool:
+        """Return whether a majority has stored a write, or has refused it for the same owner."""
+        counts = Counter(answer if answer == b"stored" else tuple(answer) for answer in answers)
+        return max(counts.values(), default=0) >= self._majority
+
+    async def _settle(self, session_id: str, owner: str, fence: int) -> None:
+        """Give the session a higher token if the servers have not agreed for long, and nobody else has written it."""
+        now_ms = monotonic_ms()
+        if now_ms - self._undecided_ms.setdefault((session_id, owner), now_ms) < UNDECIDED_LIFE_MS:
+            return
+        del self._undecided_ms[session_id, owner]
+        found = await self._owner(session_id)
+        if found.latest[0] == fence:
+            self._set_fence(session_id, owner, found.fence + 1)
 
     async def _owner(self, session_id: str) -> _Owner:
         answers = await self._answers(READ_OWNER, session_id, enough=self._is_majority)
-        newest = max(answers, key=lambda answer: (int(answer[0]), _write_of(answer[1:])))
-        latest = max(answers, key=lambda answer: _write_of(answer[1:]))
-        # The newest token may be of an acquisition that no majority has accepted: the latest write's secrets count too.
-        digests = {digest.decode() for answer in (newest, latest) for digest in answer[3:5]}
-        return _Owner(int(newest[0]), frozenset(digests - {""}), has_snapshot=bool(latest[5]))
+        fence = max(_fence_of(answer) for answer in answers)
+        latest = max(answers, key=_state_of)
+        # Nobody may have written with the highest token. It may be of an acquisition that no majority has accepted, or
+        # of two: then the secrets of all of them count, and those of the latest write.
+        is_written = _write_of(latest[1:])[0] == fence
+        counting = [
+            each
+            for each in answers
+            if _state_of(each) == _state_of(latest) or (_fence_of(each) == fence and not is_written)
+        ]
+        digests = {digest.decode() for answer in counting for digest in answer[3:5]} - {""}
+        return _Owner(fence, _write_of(latest[1:]), frozenset(digests), has_snapshot=bool(latest[5]))
 
     def _is_majority(self, answers: Sequence[Any]) -> bool:
         return len(answers) >= self._majority
@@ -207,7 +271,7 @@ class SnapshotQuorum:
         """Return what says that a majority has this outcome, or that none can have it any more."""
 
         def decides(answers: Sequence[Any]) -> bool:
-            n_with = len(_with(outcome, answers))
+            n_with = len(_answers_with(outcome, answers))
             return n_with >= self._majority or len(answers) - n_with > len(self._servers) - self._majority
 
         return decides
@@ -243,7 +307,9 @@ class SnapshotQuorum:
     async def _request(
         self, server: _Server, script: str, arguments: Sequence[str | bytes | int], outcomes: asyncio.Queue[Any]
     ) -> None:
-        if server.n_waiting >= MAX_WAITING:
+        if not server.n_waiting:
+            server.answered_ms = monotonic_ms()
+        if server.n_waiting >= MAX_WAITING and monotonic_ms() - server.answered_ms > HANGS_MS:
             detail = f"{server.calls.address}: {MAX_WAITING} requests wait for it"
             outcomes.put_nowait(StoreUnavailable("unreachable", detail))
             return
@@ -254,6 +320,7 @@ class SnapshotQuorum:
             self._note(server, failure)
             outcomes.put_nowait(failure)
         else:
+            server.answered_ms = monotonic_ms()
             self._note(server, None)
             outcomes.put_nowait(outcome)
         finally:
@@ -270,7 +337,7 @@ class SnapshotQuorum:
             self._health.worked("snapshots")
 
 
-def _with(outcome: bytes, answers: Sequence[Any]) -> list[Any]:
+def _answers_with(outcome: bytes, answers: Sequence[Any]) -> list[Any]:
     return [answer for answer in answers if answer[0] == outcome]
 
 
@@ -283,3 +350,12 @@ def _latest(answers: Sequence[Any]) -> bytes:
 def _write_of(answer: Sequence[bytes]) -> tuple[int, int]:
     """Return the fencing token and the number of the write that a server has."""
     return int(answer[0]), int(answer[1])
+
+
+def _fence_of(answer: Sequence[Any]) -> int:
+    return int(answer[0])
+
+
+def _state_of(answer: Sequence[Any]) -> tuple[tuple[int, int], int]:
+    """Return the latest write of an answer of `READ_OWNER`, and the token of the acquisition since."""
+    return _write_of(answer[1:]), _fence_of(answer)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from voicepipe.clock import monotonic_ms
-from voicepipe.errors import Overload, StorageFailureKind, StoreUnavailable
+from voicepipe.errors import Overload, StorageFailureKind, StoreUnavailable, StoreUndecided
 from voicepipe.storage import StorageHealth
 
 T = TypeVar("T")
@@ -141,20 +141,24 @@ class StoreCalls:
             StoreUnavailable: the store is away, has failed, or hangs.
         """
         calls: set[asyncio.Task[_Outcome]] = set()
-        while True:
-            if breaker.is_open:
-                raise StoreUnavailable()
-            left_ms = until_ms - monotonic_ms()
-            calls.add(self._start(request(), breaker.late))
-            done, calls = await asyncio.wait(
-                calls, timeout=max(0, min(AGAIN_MS, left_ms)) / 1_000, return_when=asyncio.FIRST_COMPLETED
-            )
-            if done:
-                value: T = self._answer(breaker, done.pop().result())
-                return value
-            if left_ms <= AGAIN_MS:
-                self._fail(breaker, "unreachable", "no answer to a look-up")
-                raise StoreUnavailable()
+        try:
+            while True:
+                if breaker.is_open:
+                    raise StoreUnavailable()
+                left_ms = until_ms - monotonic_ms()
+                calls.add(self._start(request(), breaker.late))
+                done, calls = await asyncio.wait(
+                    calls, timeout=max(0, min(AGAIN_MS, left_ms)) / 1_000, return_when=asyncio.FIRST_COMPLETED
+                )
+                if done:
+                    value: T = self._answer(breaker, done.pop().result())
+                    return value
+                if left_ms <= AGAIN_MS:
+                    self._fail(breaker, "unreachable", "no answer to a look-up")
+                    raise StoreUnavailable()
+        finally:
+            for call in calls:  # one that acquires a session would go on to take it from where its client is by now
+                call.cancel()
 
     async def finish(self, request: Coroutine[Any, Any, T], then: Callable[[T], object] | None = None) -> T:
         """Wait until the request is done, however long that takes, and return or raise its result.
@@ -232,7 +236,7 @@ class StoreCalls:
         return self.reads, self.writes, self.shared, self.snapshots
 
     def _answer(self, breaker: StoreBreaker, outcome: _Outcome) -> Any:
-        if isinstance(outcome.error, Overload):
+        if isinstance(outcome.error, Overload) and not isinstance(outcome.error, StoreUndecided):
             self.failed(breaker, outcome.error)
             raise StoreUnavailable()
         if breaker.probes_itself:
