@@ -18,8 +18,8 @@ says."""
 
 HOLD = "ms of CPU time in one hold of the loop"
 TRIES = 3
-"""Attacks of which each has too long a hold, to count as a fault. On some machines one in ten has such a hold, and the
-cause is not known. A fault of the server comes each time."""
+"""Attacks of which each has too long a hold, to count as a fault. On some machines one in ten had such a hold. One
+cause was found (threads of OpenBLAS in the VAD model); at least one is left. A fault of the server comes each time."""
 
 MEMORY_MB = 400
 

@@ -26,8 +26,8 @@ itself and for the probe, which run on the same loop. What was held before is se
 has longer, as `slowness` says."""
 
 TRIES = 3
-"""Floods of which each has too long a hold, to count as a fault. On some machines one in ten has such a hold, and the
-cause is not known. A fault of the server comes each time."""
+"""Floods of which each has too long a hold, to count as a fault. On some machines one in ten had such a hold. One
+cause was found (threads of OpenBLAS in the VAD model); at least one is left. A fault of the server comes each time."""
 
 MULAW = {"type": "audio/pcmu"}
 """The smallest frames: so most speech fits between two reads of the connection."""
