@@ -249,12 +249,17 @@ class Pool:
         """Return whether a table is older than a second."""
         return now_ms - self._oldest_built_ms > REBUILD_MS
 
-    def refresh(self, now_ms: float) -> None:
-        """Rebuild the oldest table if it is older than a second; call it while a provider is being waited for."""
+    def refresh(self, now_ms: float, *, make_plans: bool = True) -> None:
+        """Rebuild the oldest table if it is older than a second; call it while a provider is being waited for.
+
+        Args:
+            make_plans: make the plans of recent kinds of requests again, so that the next request finds its own.
+        """
         if self.is_stale(now_ms):
             table = min(self._tables.values(), key=lambda each: each.built_ms)
             self._rebuild(table, now_ms)
-            table.make_again()
+            if make_plans:
+                table.make_again()
 
     def _rebuild(self, table: PlanTable, now_ms: float) -> None:
         unit_usd = self.hedge_budget.unit_usd(self.turn_usd(warm=True))
