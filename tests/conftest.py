@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 
+import tests.hypothesis_profiles  # noqa: F401  the import chooses how examples are drawn
 from voicepipe.agents import Agent
 from voicepipe.audio.files import read_sound, write_wav
 from voicepipe.config import load
@@ -26,16 +26,6 @@ from voicepipe.turn import record_builder
 from voicepipe.wiring import running
 
 DATA = Path(__file__).parent / "data"
-
-# How long an example takes says something of the machine, not of the code: nothing is judged by it.
-# Each profile says so itself: where CI is set, the library's own default draws the same examples, too.
-settings.register_profile(
-    "search", deadline=None, derandomize=False, suppress_health_check=[HealthCheck.too_slow], print_blob=True
-)
-# What passes once passes every time: each property draws the same examples in every run, and no run reads what an
-# earlier one has found. New ones are looked for by `deploy/up.py search`, and what it finds becomes an `@example`.
-settings.register_profile("same", settings.get_profile("search"), derandomize=True, database=None)
-settings.load_profile("same")
 
 RATE_HZ = 24_000
 SPOKEN_MS = 1_300

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 TESTS = Path(__file__).parent
 
@@ -14,7 +15,7 @@ import sys
 from hypothesis import given, settings, strategies
 
 sys.path.append(sys.argv[1])
-import conftest
+import hypothesis_profiles
 
 if sys.argv[2:]:
     settings.load_profile(sys.argv[2])
@@ -28,7 +29,10 @@ drawn()
 
 
 def drawn(folder: Path, *profile: str, hash_seed: str, **environment: str) -> list[str]:
-    """The examples of a property under the tests' own settings, drawn by a process of its own."""
+    """The examples of a property under the tests' own settings, drawn by a process of its own.
+
+    It does without the tests' `conftest.py`, which imports the whole server.
+    """
     program = folder / "draw.py"
     program.write_text(DRAW)
     out = subprocess.run(
@@ -51,6 +55,11 @@ def test_each_run_draws_the_same_examples_and_a_search_draws_others(tmp_path: Pa
     assert not (tmp_path / ".hypothesis" / "examples").exists()
     assert drawn(tmp_path, "search", hash_seed="1") != first
     assert drawn(tmp_path, "search", hash_seed="1", CI="true") != first  # which changes the library's own default
+
+
+def test_this_run_draws_the_same_examples() -> None:
+    """It has the profile that the processes above have."""
+    assert settings.default is settings.get_profile("same")
 
 
 def test_no_test_settles_that_for_itself() -> None:

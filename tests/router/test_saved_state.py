@@ -55,28 +55,25 @@ def test_without_a_file_it_starts_fresh(tmp_path: Path) -> None:
     assert not restore(tmp_path, *router())
 
 
-def with_(change: dict[str, Any]) -> str:
-    return json.dumps({**state_of(*taught()), **change})
-
-
 @pytest.mark.parametrize(
-    "text",
+    "bad",
     [
         "",
         "[]",
         "{",
-        with_({"version": 99}),
-        with_({"models": []}),
-        with_({"models": {"a/m": {"silent": [1.0]}}}),
-        with_({"models": {"a/m": {"silent": [-1.0] * 71, "spoke": [0.0] * 71, "stayed_ms": [0.0] * 55}}}),
-        with_({"models": {"a/m": {"silent": ["x"]}}}),
-        with_({"pools": {"p": {}}}),
-        with_({"pools": {"p": {"level_usd": float("nan"), "weight": 1.0}}}),
+        {"version": 99},
+        {"models": []},
+        {"models": {"a/m": {"silent": [1.0]}}},
+        {"models": {"a/m": {"silent": [-1.0] * 71, "spoke": [0.0] * 71, "stayed_ms": [0.0] * 55}}},
+        {"models": {"a/m": {"silent": ["x"]}}},
+        {"pools": {"p": {}}},
+        {"pools": {"p": {"level_usd": float("nan"), "weight": 1.0}}},
         " " * (MAX_BYTES + 1),
     ],
 )
-def test_a_bad_file_is_refused_and_changes_nothing(tmp_path: Path, text: str) -> None:
-    (tmp_path / FILE).write_text(text)
+def test_a_bad_file_is_refused_and_changes_nothing(tmp_path: Path, bad: str | dict[str, Any]) -> None:
+    """A text in place of the state, or a state with other values."""
+    (tmp_path / FILE).write_text(bad if isinstance(bad, str) else json.dumps({**state_of(*taught()), **bad}))
     stats, pools = router()
     with pytest.raises(ValueError):  # noqa: PT011  json's own error, or one of ours
         restore(tmp_path, stats, pools)
