@@ -5,11 +5,13 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.measure import capacity as compared
+from voicepipe.bench import capacity_fleet, capacity_loop
 from voicepipe.bench.capacity_fleet import Calls, Fleet, FleetLoad, LoopCurve, loops_needed, simulate_fleet
 from voicepipe.bench.capacity_loop import Costs, LoopLoad, Talk, fitted, simulate_loop
 from voicepipe.bench.load.concurrent_users import Cost, LoadRun
@@ -45,6 +47,15 @@ def limit(most: int) -> Callable[[Callable[[], float | None]], Limit]:
 @pytest.fixture(scope="module")
 def curve() -> LoopCurve:
     return LoopCurve(TALK, Costs(), (1, 10, 40, 80, 120, 160))
+
+
+@pytest.fixture
+def each_simulated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same arguments give the same load, so each simulation that a test asks for again is done once."""
+    loop, fleet = cache(simulate_loop), cache(simulate_fleet)
+    for module in (capacity_loop, compared):
+        monkeypatch.setattr(module, "simulate_loop", loop)
+    monkeypatch.setattr(capacity_fleet, "simulate_fleet", fleet)
 
 
 # --- one loop -------------------------------------------------------------------------------------
@@ -164,10 +175,13 @@ def test_lost_nodes_bring_their_users_to_the_others(curve: LoopCurve) -> None:
     assert broken.refused > 0.05
 
 
+@pytest.mark.usefixtures("each_simulated_once")
 def test_as_many_nodes_as_are_needed(curve: LoopCurve) -> None:
+    limited = limit(50)
+
     def needed(max_refused: float, lost_nodes: int = 0) -> FleetLoad:
         calls = Calls(users=3_000, lost_nodes=lost_nodes)
-        return loops_needed(calls, curve, limit(50), loops_per_node=8, balance="random", max_refused=max_refused)
+        return loops_needed(calls, curve, limited, loops_per_node=8, balance="random", max_refused=max_refused)
 
     strict, loose = needed(0.001), needed(0.05)
     assert strict.refused <= 0.001
@@ -175,7 +189,7 @@ def test_as_many_nodes_as_are_needed(curve: LoopCurve) -> None:
     assert 3_000 / 50 < loose.fleet.loops < strict.fleet.loops < 3_000 / 25
     assert needed(0.01, lost_nodes=3).fleet.nodes > needed(0.01).fleet.nodes
     fewer = Fleet(loops=strict.fleet.loops - 16)
-    assert simulate_fleet(fewer, Calls(users=3_000), curve, limit(50)).refused > 0.001
+    assert simulate_fleet(fewer, Calls(users=3_000), curve, limited).refused > 0.001
 
 
 def test_the_servers_own_rule_leaves_the_loops_below_their_limit(curve: LoopCurve) -> None:
@@ -241,19 +255,21 @@ def real_load(simulated: LoopLoad, *, slower_ms: int = 0) -> LoadRun:
     return LoadRun(target="t", n_users=n_users, turns=turns, cost=cost, late_p95_ms=1.0, stray=0, errors=())
 
 
+@pytest.mark.usefixtures("each_simulated_once")
 def test_a_real_run_is_compared_with_the_simulation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--sound", str(SOUND), "--fit", "10", "40"]
     arguments = [*options, "--users", "20", "60", "--out", str(tmp_path / "c.toml")]
     silent = [real_load(simulate_loop(1, TALK, Costs(), duration_s=10))]
     talk = compared.talk_of(SOUND, 200, silent)
     assert talk.minimum_ms == 390
-    loads = [real_load(simulate_loop(n, talk, Costs())) for n in (10, 20, 40, 60)]
+    *few, most = (simulate_loop(n, talk, Costs()) for n in (10, 20, 40, 60))
+    loads = [real_load(each) for each in (*few, most)]
     assert compared.main(arguments, loads=loads) == 0
     out = capsys.readouterr().out
     assert out.startswith("| users | CPU a user, % |")
     assert all(f"| {n} | " in out for n in (20, 60))
     assert tomllib.loads((tmp_path / "c.toml").read_text()).keys() == set(Costs.__slots__)
-    slow = [*loads[:3], real_load(simulate_loop(60, talk, Costs()), slower_ms=100)]
+    slow = [*loads[:3], real_load(most, slower_ms=100)]
     assert compared.main(arguments, loads=slow) == 1
     assert compared.main(options, loads=loads) == 2
     assert "expected the CPU of a run with 120 users" in capsys.readouterr().err
