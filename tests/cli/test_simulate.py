@@ -30,6 +30,7 @@ def table(folder: Path, *arguments: str) -> dict[tuple[str, str], dict[str, str]
         return {(row["pool"], row["policy"]): row for row in csv.DictReader(file)}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_hedge_misses_few_deadlines_for_a_tenth_more(tmp_path: Path) -> None:
@@ -42,6 +43,7 @@ def test_the_hedge_misses_few_deadlines_for_a_tenth_more(tmp_path: Path) -> None
     assert float(hedge["cost_factor"]) <= 1.10
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_it_gets_over_figures_that_are_wrong_by_twice(tmp_path: Path) -> None:
