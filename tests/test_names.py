@@ -158,6 +158,9 @@ LIMIT: Final = re.compile(
 )
 """A constant that is a limit, with another word than the prefix `MAX_` or `MIN_`."""
 
+PRONOUNS: Final = frozenset({"it", "its", "them"})
+"""Names that are a pronoun alone: the noun says what the value is."""
+
 NOT_LIMITS: Final = {
     "_MERGED_BY_MAX": "names the function that merges metrics",
     "SHORTEST_DRAWN": "the shortest of a page's time windows",
@@ -169,6 +172,8 @@ NOT_LIMITS: Final = {
 def banned(name: str) -> tuple[str, ...]:
     """Return the banned words of a name, each with the term to use. Stored: most names stand in many places."""
     found = tuple(f"{word} (say {BANNED[word]})" for word in words(name) if word in BANNED)
+    if name in PRONOUNS:
+        return (*found, "a pronoun (say the noun)")
     is_limit = LIMIT.fullmatch(name) and name not in NOT_LIMITS
     return (*found, "a limit (say MAX_X or MIN_X)") if is_limit else found
 
@@ -268,6 +273,8 @@ PLANTED: Final = {
     "event": ("a.py", "class ReplyOwed: ...", "class ReplyRestored: ..."),
     "argument": ("a.py", "def play(ear): ...", "def play(vad): ..."),
     "variable": ("a.py", "told_ms = 3", "sent_ms = 3"),
+    "pronoun": ("a.py", "its = running()", "turn = running()"),
+    "pronoun as an argument": ("a.py", "def play(its): ...", "def play(reply): ..."),
     "attribute": ("a.py", "self.kept = []", "self.cached = []"),
     "import": ("a.py", "from voicepipe import turn as lobby", "from voicepipe import turn as core"),
     "limit": ("a.py", "MOST_BYTES = 3", "MAX_BYTES = 3"),

@@ -28,9 +28,9 @@ MEMORY_MB = 400
 async def test_attack_leaves_the_others_alone(attack: Attack, server: ServerProcess) -> None:
     """Judged by counts, bytes and CPU time, which a busy machine does not change."""
     target = server.target()
-    async with bystanders(target) as them:
+    async with bystanders(target) as users:
         for _ in range(TRIES):
-            outcome = await under_attack(server, them, lambda: attack.run(target))
+            outcome = await under_attack(server, users, lambda: attack.run(target))
             found = faults(attack, outcome)
             if not all(HOLD in each for each in found) or not found:
                 break
