@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from voicepipe.errors import StageBroken, StageRefused, StageTimeout
 from voicepipe.ports.transcriber import Final, TranscriptionOptions, TranscriptStream
@@ -70,6 +71,13 @@ async def send_job(settings: ProviderSettings, session: str) -> Exchange:
     exchange = Exchange(far_side(settings))
     await exchange.send(wire.Transcribe(session, b"\0\0"))
     return exchange
+
+
+async def test_an_engine_computes_on_one_thread(run_daemon: RunDaemon) -> None:
+    """Other threads of the library that numpy computes with would take the cores from the models."""
+    with threadpool_limits(limits=2, user_api="blas"):
+        async with run_daemon({"stt": Echo}):
+            assert [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"] == [1]
 
 
 async def test_sessions_are_served_in_turn(run_daemon: RunDaemon) -> None:

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import voicepipe
+from voicepipe.audio.blas import compute_on_one_thread
 from voicepipe.auth import tokens
 from voicepipe.auth.apikeys import ApiKeys
 from voicepipe.auth.key_store import KeyStore
@@ -138,7 +139,7 @@ async def running(
     workers: WorkerParts | None = None,
 ) -> AsyncIterator[Running]:
     """Run the server for the duration of the block. It answers at once, and accepts sessions when its models are
-    loaded.
+    loaded. From then on numpy's matrix products are computed on one thread in the whole process.
 
     Args:
         settings: everything; no other source is read.
@@ -151,6 +152,7 @@ async def running(
             fail to load, the error comes while the block runs, and the block is cancelled.
     """
     check_quota_prices(settings)
+    compute_on_one_thread()
     make_private(settings.data_path)
     try:
         async with _open(settings, print_line, read, workers) as server:

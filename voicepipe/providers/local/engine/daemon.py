@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from voicepipe.audio.blas import compute_on_one_thread
 from voicepipe.providers.local import wire
 from voicepipe.providers.local.engine.worker import Model, Task, Worker
 
@@ -46,6 +47,7 @@ class Daemon:
     async def serve(self, socket_path: Path) -> None:
         """Listen until it is time to end. The socket is removed before this returns, so that no client finds a stopping
         engine."""
+        compute_on_one_thread()
         clients: set[asyncio.Task[None]] = set()
         async with asyncio.TaskGroup() as group:
 
