@@ -73,18 +73,18 @@ def collected(named: Iterator[NamedTests]) -> list[str]:
     return [line for line in ended.stdout.splitlines() if line.startswith("tests/")]
 
 
-def count(its: NamedTests, ids: list[str]) -> int:
+def count(named: NamedTests, ids: list[str]) -> int:
     """Return how many of these ids the row names."""
-    paths = tuple(path if path.endswith(".py") else f"{path}/" for path in its.paths)
-    return sum(each.startswith(paths) and its.word in each.partition("::")[2] for each in ids)
+    paths = tuple(path if path.endswith(".py") else f"{path}/" for path in named.paths)
+    return sum(each.startswith(paths) and named.word in each.partition("::")[2] for each in ids)
 
 
 def main(page: Path = PAGE) -> None:
     """Write the numbers as they are now."""
     text = page.read_text(encoding="utf-8")
     ids = collected(named_tests(text))
-    for its in named_tests(text):
-        text = text.replace(its.text, f"{its.text.partition(': ')[0]}: {count(its, ids)} passed")
+    for named in named_tests(text):
+        text = text.replace(named.text, f"{named.text.partition(': ')[0]}: {count(named, ids)} passed")
     page.write_text(text, encoding="utf-8")
 
 

@@ -213,14 +213,14 @@ def _vendor_names() -> dict[str, str]:
     that of a file format, and `together` a word."""
     names = {
         name: package
-        for package, its in VENDORS.items()
-        for name in (package, *(api.kind for api in its.apis), *(each.name for each in its.providers))
+        for package, vendor in VENDORS.items()
+        for name in (package, *(api.kind for api in vendor.apis), *(each.name for each in vendor.providers))
     }
     return {name: package for name, package in names.items() if name not in ("openai", "local", "gguf", "together")}
 
 
 def _names_vendor(file: str, package: str) -> bool:
-    own = {name for name, its in _vendor_names().items() if its == package} | {package}
+    own = {name for name, owner in _vendor_names().items() if owner == package} | {package}
     return any(f"_{file}_".find(f"_{name}_") >= 0 for name in own)
 
 

@@ -32,7 +32,9 @@ def claims(evidence: str) -> list[Claim]:
     """Return the commands of a cell, each with the text up to the next one or a semicolon."""
     found = list(COMMAND.finditer(evidence))
     ends = [*(each.start() for each in found[1:]), len(evidence)]
-    return [Claim(its[1], evidence[its.end() : end].partition(";")[0]) for its, end in zip(found, ends, strict=False)]
+    return [
+        Claim(match[1], evidence[match.end() : end].partition(";")[0]) for match, end in zip(found, ends, strict=False)
+    ]
 
 
 def unprinted(said: str, printed: str) -> list[str]:
@@ -48,7 +50,7 @@ CLAIMS = [claim for row in ROWS for claim in claims(row[-1])]
 
 
 @pytest.mark.parametrize(
-    "claim", [each for each in CLAIMS if each.command.startswith(QUICK)], ids=lambda its: its.command
+    "claim", [each for each in CLAIMS if each.command.startswith(QUICK)], ids=lambda claim: claim.command
 )
 def test_a_quick_command_prints_what_the_page_says(claim: Claim, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(shlex.split(claim.command)[1:]) == 0

@@ -19,13 +19,15 @@ def test_the_numbers_of_tests_are_those_that_pytest_collects() -> None:
     named = list(named_tests(PAGE.read_text(encoding="utf-8")))
     assert len(named) > 40
     ids = collected(iter(named))
-    assert [(its.text, count(its, ids)) for its in named if count(its, ids) != its.n] == []
+    assert [(claim.text, count(claim, ids)) for claim in named if count(claim, ids) != claim.n] == []
 
 
 def test_a_wrong_number_is_found() -> None:
     """Of paths to files and folders, and of the tests that a word picks."""
     ids = ["tests/a/test_b.py::test_cached[x]", "tests/a/test_b.py::test_d", "tests/ab/test_c.py::test_cached"]
-    assert [count(its, ids) for its in named_tests("`tests/a`: 3 passed, `tests/a/test_b.py -k cached`: 2 passed")] == [
+    assert [
+        count(claim, ids) for claim in named_tests("`tests/a`: 3 passed, `tests/a/test_b.py -k cached`: 2 passed")
+    ] == [
         2,
         1,
     ]

@@ -76,11 +76,11 @@ def options() -> str:
     return "\n".join(["| option | of | what it does |", "| --- | --- | --- |", *lines]) + "\n"
 
 
-def price(its: SpeechFacts) -> str:
+def price(facts: SpeechFacts) -> str:
     """The price as its vendor states it: per minute of audio for STT, per million characters for TTS."""
-    if its.usd is None:
+    if facts.usd is None:
         return "-"
-    return f"{its.usd:.4f}/min" if its.stage == "stt" else f"{its.usd:g}/M"
+    return f"{facts.usd:.4f}/min" if facts.stage == "stt" else f"{facts.usd:g}/M"
 
 
 def speech() -> str:
@@ -89,10 +89,18 @@ def speech() -> str:
         "| named | kind | key | streams | turn events | word times | request or stop | sound | evidence | USD |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for its in (*TRANSCRIBERS, *VOICES):
-        cells = (its.streams, its.turn_events, its.word_times, its.cancel, its.formats, its.evidence, price(its))
-        key = f"`{key_env_of(its)}`" if key_env_of(its) else "-"
-        lines.append(f"| `{its.spec}` | `{its.kind}` | {key} | {' | '.join(cells)} |")
+    for facts in (*TRANSCRIBERS, *VOICES):
+        cells = (
+            facts.streams,
+            facts.turn_events,
+            facts.word_times,
+            facts.cancel,
+            facts.formats,
+            facts.evidence,
+            price(facts),
+        )
+        key = f"`{key_env_of(facts)}`" if key_env_of(facts) else "-"
+        lines.append(f"| `{facts.spec}` | `{facts.kind}` | {key} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

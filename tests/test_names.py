@@ -69,6 +69,7 @@ BANNED: Final = {
         "user": "caller callers",
         "failure, error, problem, kind; of a circuit breaker: tripped": "trouble troubles troubled",
         "count, totals": "tally tallies",
+        "queued or restored (reply), unwritten (count), wait_us (of a token bucket)": "owe owed owes",
     }.items()
     for word in words.split()
 }
@@ -102,8 +103,6 @@ BANNED_IN: Final = {
     },
     ("voicepipe/cluster", "tests/cluster"): {
         "lane": "connections, worker",
-        "owe": "add_unwritten",
-        "owed": "unwritten",
         "texts": "snapshots (of sessions)",
     },
     tuple(
@@ -159,6 +158,9 @@ LIMIT: Final = re.compile(
 )
 """A constant that is a limit, with another word than the prefix `MAX_` or `MIN_`."""
 
+PRONOUNS: Final = frozenset({"it", "its", "them"})
+"""Names that are a pronoun alone: the noun says what the value is."""
+
 NOT_LIMITS: Final = {
     "_MERGED_BY_MAX": "names the function that merges metrics",
     "SHORTEST_DRAWN": "the shortest of a page's time windows",
@@ -170,6 +172,8 @@ NOT_LIMITS: Final = {
 def banned(name: str) -> tuple[str, ...]:
     """Return the banned words of a name, each with the term to use. Stored: most names stand in many places."""
     found = tuple(f"{word} (say {BANNED[word]})" for word in words(name) if word in BANNED)
+    if name in PRONOUNS:
+        return (*found, "a pronoun (say the noun)")
     is_limit = LIMIT.fullmatch(name) and name not in NOT_LIMITS
     return (*found, "a limit (say MAX_X or MIN_X)") if is_limit else found
 
@@ -266,8 +270,11 @@ PLANTED: Final = {
     "folder": ("voicepipe/ears/silero.py", "", ""),
     "function": ("a.py", "def hear(sound): ...", "def receive(sound): ..."),
     "class": ("a.py", "class MouthPiece: ...", "class OutputPiece: ..."),
+    "event": ("a.py", "class ReplyOwed: ...", "class ReplyRestored: ..."),
     "argument": ("a.py", "def play(ear): ...", "def play(vad): ..."),
     "variable": ("a.py", "told_ms = 3", "sent_ms = 3"),
+    "pronoun": ("a.py", "its = running()", "turn = running()"),
+    "pronoun as an argument": ("a.py", "def play(its): ...", "def play(reply): ..."),
     "attribute": ("a.py", "self.kept = []", "self.cached = []"),
     "import": ("a.py", "from voicepipe import turn as lobby", "from voicepipe import turn as core"),
     "limit": ("a.py", "MOST_BYTES = 3", "MAX_BYTES = 3"),
@@ -312,7 +319,6 @@ def test_a_banned_word_is_found(kind: str, tmp_path: Path, monkeypatch: pytest.M
 def test_a_word_is_banned_in_some_folders() -> None:
     assert banned_in("voicepipe/server/sessions", "free_places")
     assert banned_in("voicepipe/cluster", "Place")
-    assert banned_in("voicepipe/cluster", "n_owed")
     assert banned_in("voicepipe/cluster", "SessionTexts")
     assert banned_in("voicepipe/server", "placed") == ()
     assert banned_in("voicepipe/server", "slot") == ()

@@ -88,7 +88,7 @@ def events(name: ast.expr) -> tuple[str, ...]:
 
 def test_the_catalog_has_every_log_event() -> None:
     """With its fields, and its levels where they stand in the source."""
-    assert {event for its in log_calls() for event in its[0]} | WITHOUT_CALL == set(CATALOG)
+    assert {event for call in log_calls() for event in call[0]} | WITHOUT_CALL == set(CATALOG)
     assert len(CATALOG) == len(LOG_EVENTS)
     for logged, levels, fields, _ in log_calls():
         for event in logged:

@@ -22,9 +22,9 @@ def held_weakly(method: Callable[P, None]) -> Callable[P, None]:
     function = method.__func__  # type: ignore[attr-defined]
 
     def call(*args: P.args, **kwargs: P.kwargs) -> None:
-        it = owner()
-        if it is not None:
-            function(it, *args, **kwargs)
+        instance = owner()
+        if instance is not None:
+            function(instance, *args, **kwargs)
 
     return call
 

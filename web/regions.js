@@ -28,7 +28,7 @@ const TIMEOUT_MS = 3_000;
  */
 export async function regions(...urls) {
   const found = await Promise.all((await listed(urls)).map(measured));
-  const far = (/** @type {Region} */ its) => its.round_trip_ms ?? Infinity;
+  const far = (/** @type {Region} */ region) => region.round_trip_ms ?? Infinity;
   const farther = (/** @type {Region} */ one, /** @type {Region} */ other) => (far(one) === far(other) ? 0 : far(one) - far(other));
   return found.sort((one, other) => Number(other.is_ready) - Number(one.is_ready) || farther(one, other));
 }

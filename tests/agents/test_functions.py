@@ -29,8 +29,8 @@ async def free_times(day: str, doctor: Literal["Wu", "Ito"] = "Wu", most: int = 
     return [f"{day} {doctor} {hour}:00" for hour in range(9, 9 + most)]
 
 
-def schema(its: FunctionTool) -> Any:
-    return json.loads(its.facts.tool.parameters_json)
+def schema(tool: FunctionTool) -> Any:
+    return json.loads(tool.facts.tool.parameters_json)
 
 
 def test_the_schema_is_that_of_the_signature() -> None:

@@ -88,8 +88,8 @@ async def test_a_call_is_signed_and_has_arguments_and_session(tmp_path: Path) ->
         received.append((request, await request.read()))
         return web.Response(text="booked")
 
-    async with tool(tmp_path, "book", handler) as its:
-        assert await its.call('{"doctor": "Wu", "days": ["Mon"]}', SESSION) == "booked"
+    async with tool(tmp_path, "book", handler) as http_tool:
+        assert await http_tool.call('{"doctor": "Wu", "days": ["Mon"]}', SESSION) == "booked"
     ((request, body),) = received
     assert (request.method, request.path, request.headers["Authorization"]) == ("POST", "/book/Wu", "Bearer k-1")
     signed = {name: request.headers[name] for name in ("webhook-id", "webhook-timestamp", "webhook-signature")}
@@ -111,8 +111,8 @@ async def test_a_get_has_its_arguments_in_the_query(tmp_path: Path) -> None:
     async def handler(request: web.Request) -> web.Response:
         return web.json_response([request.method, request.query.getall("days"), request.query["day"]])
 
-    async with tool(tmp_path, "times", handler) as its:
-        assert await its.call('{"day": "a&b", "days": ["x", "y"]}', SESSION) == '["GET", ["x", "y"], "a&b"]'
+    async with tool(tmp_path, "times", handler) as http_tool:
+        assert await http_tool.call('{"day": "a&b", "days": ["x", "y"]}', SESSION) == '["GET", ["x", "y"], "a&b"]'
 
 
 @pytest.mark.parametrize("arguments", ['{"id": ".."}', '{"id": "."}', '{"id": ""}', "{}", '{"id": ".", "more": "."}'])
@@ -135,11 +135,11 @@ parameters.by.required = false
         return web.Response(text="deleted")
 
     async with backend(handler) as url, aiohttp.ClientSession() as http:
-        its = HttpTool(read(tmp_path, url, toml).tools["cancel"].options("cancel"), http)
+        http_tool = HttpTool(read(tmp_path, url, toml).tools["cancel"].options("cancel"), http)
         with pytest.raises(ToolError, match=r"^Wrong arguments: expected a name or a number for id and more\.$"):
-            await its.call(arguments, SESSION)
+            await http_tool.call(arguments, SESSION)
         assert paths == []
-        assert await its.call('{"id": "../7"}', SESSION) == "deleted"
+        assert await http_tool.call('{"id": "../7"}', SESSION) == "deleted"
     assert paths == ["/bookings/..%2F7?by="]
 
 
@@ -195,9 +195,9 @@ async def test_another_status_is_a_failure(tmp_path: Path, answer: web.HTTPExcep
     async def handler(request: web.Request) -> web.Response:
         raise answer
 
-    async with tool(tmp_path, "times", handler) as its:
+    async with tool(tmp_path, "times", handler) as http_tool:
         with pytest.raises(ToolError, match=why):
-            await its.call('{"day": "Mon"}', SESSION)
+            await http_tool.call('{"day": "Mon"}', SESSION)
 
 
 async def test_an_endless_answer_is_read_no_further_than_the_limit(tmp_path: Path) -> None:
@@ -207,15 +207,15 @@ async def test_an_endless_answer_is_read_no_further_than_the_limit(tmp_path: Pat
         while True:
             await answer.write(b"x" * 65_536)
 
-    async with tool(tmp_path, "times", handler) as its:
-        assert len(await its.call('{"day": "Mon"}', SESSION)) == 4 * MAX_RESULT_CHARS
+    async with tool(tmp_path, "times", handler) as http_tool:
+        assert len(await http_tool.call('{"day": "Mon"}', SESSION)) == 4 * MAX_RESULT_CHARS
 
 
 async def test_no_server_is_a_failure_that_names_no_address(tmp_path: Path) -> None:
     async with aiohttp.ClientSession() as http:
-        its = HttpTool(read(tmp_path, "http://127.0.0.1:1").tools["times"].options("times"), http)
+        http_tool = HttpTool(read(tmp_path, "http://127.0.0.1:1").tools["times"].options("times"), http)
         with pytest.raises(ToolError) as failed:
-            await its.call('{"day": "Mon"}', SESSION)
+            await http_tool.call('{"day": "Mon"}', SESSION)
     assert "127.0.0.1" not in str(failed.value)
 
 

@@ -42,7 +42,7 @@ def test_languages_are_inherited_by_name(tmp_path: Path) -> None:
         },
     )
     clinic = dict(settings.agents["clinic"].languages)
-    assert {tag: its.voice for tag, its in clinic.items()} == {"de": "Bert", "fr": "Claire"}
+    assert {tag: language.voice for tag, language in clinic.items()} == {"de": "Bert", "fr": "Claire"}
     assert clinic["de"].instructions == "Answer in German."
     assert settings.agents["other"].languages == ()
     displayed = {row.key: row.value for row in effective(settings)}
@@ -52,7 +52,7 @@ def test_languages_are_inherited_by_name(tmp_path: Path) -> None:
 def test_python_agents_have_languages(tmp_path: Path) -> None:
     agent = Agent("Be brief.", languages={"de": {"voice": "Anna"}})
     settings = load(environ={"HOME": str(tmp_path)}, folder=tmp_path, agents=[agent])
-    assert [(tag, its.voice) for tag, its in settings.agents["default"].languages] == [("de", "Anna")]
+    assert [(tag, language.voice) for tag, language in settings.agents["default"].languages] == [("de", "Anna")]
 
 
 @pytest.mark.parametrize(

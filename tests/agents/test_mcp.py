@@ -44,10 +44,10 @@ def package() -> None:
 
 @pytest.fixture
 async def mcp() -> AsyncIterator[FakeMcpServer]:
-    async with FakeMcpServer() as its:
-        its.tools["free_times"] = FakeMcpTool(lambda given: f"{given['day']} 9:00", DAY, "Find free times.", True)
-        its.tools["book"] = FakeMcpTool(_book)
-        yield its
+    async with FakeMcpServer() as server:
+        server.tools["free_times"] = FakeMcpTool(lambda given: f"{given['day']} 9:00", DAY, "Find free times.", True)
+        server.tools["book"] = FakeMcpTool(_book)
+        yield server
 
 
 def _book(given: dict[str, Any]) -> str:
@@ -64,10 +64,10 @@ def call(name: str, **arguments: Any) -> CallCue:
     return CallCue(name, (json.dumps(arguments),), f"c{next(NUMBERS)}")
 
 
-async def result_of(server: Any, user: User, its: CallCue) -> str:
+async def result_of(server: Any, user: User, cue: CallCue) -> str:
     """What the LLM reads of a call."""
     before = len(server.vendor.llm.received)
-    server.vendor.llm.cue(LlmCue(calls=(its,)), LlmCue(tokens=tokens("Done.")))
+    server.vendor.llm.cue(LlmCue(calls=(cue,)), LlmCue(tokens=tokens("Done.")))
     assert await user.prompt("hello") == "Done."
     messages = (await server.vendor.llm.nth(before + 1)).question["messages"]
     return str(messages[-1]["content"])
@@ -87,19 +87,19 @@ async def test_an_agent_calls_a_tool_of_an_mcp_server(fake_server: Any, mcp: Fak
 
 
 @pytest.mark.parametrize(
-    ("its", "read"),
+    ("cue", "read"),
     [
         (call("free_times", day=1), '{"error": "Wrong arguments: 1 is not of type \'string\' at .day"}'),
         (call("book"), '{"error": "Which day?"}'),
     ],
 )
 async def test_the_llm_reads_why_there_is_no_result(
-    fake_server: Any, mcp: FakeMcpServer, its: CallCue, read: str
+    fake_server: Any, mcp: FakeMcpServer, cue: CallCue, read: str
 ) -> None:
     """Wrong arguments never reach the server."""
     async with fake_server(settings(mcp)) as server, calling(server.url, session=TEXT) as user:
-        assert await result_of(server, user, its) == read
-    assert mcp.called == ([("book", {})] if its.name == "book" else [])
+        assert await result_of(server, user, cue) == read
+    assert mcp.called == ([("book", {})] if cue.name == "book" else [])
 
 
 async def test_a_result_is_bounded(fake_server: Any, mcp: FakeMcpServer) -> None:
@@ -334,9 +334,9 @@ def test_settings_of_an_mcp_server(tmp_path: Path) -> None:
         "mcp.clinic.headers.Authorization": "Bearer ${CLINIC_KEY}",
         "agents.default.mcp": "clinic",
     }
-    its = load(overrides=options, environ={"HOME": "/h", "CLINIC_KEY": "hunter3"}, folder=tmp_path)
-    assert its.mcp["clinic"].options("clinic").headers == (("Authorization", "Bearer hunter3"),)
-    assert "hunter" not in f"{effective(its)} {its} {its.mcp['clinic'].options('clinic')}"
+    loaded = load(overrides=options, environ={"HOME": "/h", "CLINIC_KEY": "hunter3"}, folder=tmp_path)
+    assert loaded.mcp["clinic"].options("clinic").headers == (("Authorization", "Bearer hunter3"),)
+    assert "hunter" not in f"{effective(loaded)} {loaded} {loaded.mcp['clinic'].options('clinic')}"
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ TEXT = {"type": "realtime", "output_modalities": ["text"]}
 
 @pytest.fixture
 async def mcp() -> AsyncIterator[FakeMcpServer]:
-    async with FakeMcpServer() as its:
-        its.tools["free_times"] = FakeMcpTool(lambda given: "at nine", read_only=True)
-        its.tools["reset"] = FakeMcpTool(lambda given: "reset")
-        yield its
+    async with FakeMcpServer() as server:
+        server.tools["free_times"] = FakeMcpTool(lambda given: "at nine", read_only=True)
+        server.tools["reset"] = FakeMcpTool(lambda given: "reset")
+        yield server
 
 
 def allowed(mcp: FakeMcpServer) -> dict[str, object]:

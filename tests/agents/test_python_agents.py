@@ -132,8 +132,13 @@ def test_settings_override_what_the_object_says(tmp_path: Path) -> None:
     agent = Agent("Be brief.", name="clinic", language="en", budget={"tool_ms": 900}, aliases=["front"])
     overrides = {"agents.clinic.language": "de"}
     settings = load(overrides=overrides, environ={"HOME": str(tmp_path)}, folder=tmp_path, agents=[agent])
-    its = settings.agents["clinic"]
-    assert (its.instructions, its.language, its.budget.tool_ms, its.aliases) == ("Be brief.", "de", 900, ("front",))
+    options = settings.agents["clinic"]
+    assert (options.instructions, options.language, options.budget.tool_ms, options.aliases) == (
+        "Be brief.",
+        "de",
+        900,
+        ("front",),
+    )
     with pytest.raises(ConfigError, match=r"agents\.clinic\.speaks: unknown setting \(Agent 'clinic'\)"):
         load(environ={"HOME": "/h"}, folder=tmp_path, agents=[Agent(name="clinic", speaks="fast")])
 

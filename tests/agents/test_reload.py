@@ -313,8 +313,8 @@ async def test_a_refused_reload_ends_the_connections_that_it_has_made(tmp_path: 
             patch.setattr(McpServers, "connected", connected)
             folder.write('tts = "fake/tts"', 'tts = "local/hibari"', clinic(mcp, of="second"))
             assert (await reload(server))[0] == 409
-        (its,) = made
-        await eventually(lambda: _is_over(its))
+        (client,) = made
+        await eventually(lambda: _is_over(client))
 
 
 async def _is_over(server: McpServer) -> bool | None:

@@ -216,7 +216,7 @@ async def test_two_calls_one_fails(fake_server: Any, clinic: Clinic) -> None:
 
 
 @pytest.mark.parametrize(
-    ("its", "outcome", "why"),
+    ("cue", "outcome", "why"),
     [
         (call("hangs"), "timed_out", "No result within 1 ms."),
         (call("raises"), "failed", "The function failed."),
@@ -227,16 +227,16 @@ async def test_two_calls_one_fails(fake_server: Any, clinic: Clinic) -> None:
     ],
 )
 async def test_a_call_without_a_result_costs_no_more_than_that(
-    fake_server: Any, clinic: Clinic, its: CallCue, outcome: str, why: str
+    fake_server: Any, clinic: Clinic, cue: CallCue, outcome: str, why: str
 ) -> None:
     async with fake_server(agents=[clinic.agent]) as server, calling(server.url, session=TEXT) as user:
-        answers(server, its, then="I am sorry.")
+        answers(server, cue, then="I am sorry.")
         await prompt(user)
         await user.until("response.done")
         done = await user.until("response.done")
         assert done["response"]["output"][0]["content"][0]["text"] == "I am sorry."
         assert await read_by_llm(server, 1) == [json.dumps({"error": why})]
-        assert await tools_of(server, done) == [(its.name, "server", outcome)]
+        assert await tools_of(server, done) == [(cue.name, "server", outcome)]
 
 
 async def test_a_function_that_swallows_its_cancellation_is_closed(

@@ -19,10 +19,10 @@ DAY = {"type": "object", "properties": {"day": {"type": "string"}}, "required": 
 
 @pytest.fixture
 async def mcp() -> AsyncIterator[FakeMcpServer]:
-    async with FakeMcpServer() as its:
-        its.tools["free_times"] = FakeMcpTool(lambda given: f"{given['day']} 9:00", DAY, "Find free times.", True)
-        its.tools["reset"] = FakeMcpTool()
-        yield its
+    async with FakeMcpServer() as server:
+        server.tools["free_times"] = FakeMcpTool(lambda given: f"{given['day']} 9:00", DAY, "Find free times.", True)
+        server.tools["reset"] = FakeMcpTool()
+        yield server
 
 
 def allowed(mcp: FakeMcpServer) -> dict[str, object]:

@@ -28,15 +28,15 @@ def settings(providers: dict[str, str]) -> str:
 @pytest.fixture(scope="module")
 def server(settings: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A server that runs, for all tests of a module one after the other."""
-    its = ServerProcess(tmp_path_factory.mktemp("server"), settings)
-    its.start()
-    yield its
-    assert its.stop() == 0, its.log()[-2_000:]
+    process = ServerProcess(tmp_path_factory.mktemp("server"), settings)
+    process.start()
+    yield process
+    assert process.stop() == 0, process.log()[-2_000:]
 
 
 @pytest.fixture
 def stopped_server(settings: str, tmp_path: Path) -> Iterator[ServerProcess]:
     """A server of the test's own, which has not been started."""
-    its = ServerProcess(tmp_path, settings)
-    yield its
-    its.stop()
+    process = ServerProcess(tmp_path, settings)
+    yield process
+    process.stop()

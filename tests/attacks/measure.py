@@ -54,19 +54,19 @@ class Row:
 
     def cells(self) -> tuple[str, ...]:
         """As they are printed."""
-        its, felt = self.outcome, self.outcome.felt
-        left = its.sessions_left + its.descriptors_left + its.stuck
+        outcome, felt = self.outcome, self.outcome.felt
+        left = outcome.sessions_left + outcome.descriptors_left + outcome.stuck
         return (
             self.attack.name,
-            f"{its.sent.events:,}",
-            f"{its.sent.n_bytes / 1e6:.1f}",
+            f"{outcome.sent.events:,}",
+            f"{outcome.sent.n_bytes / 1e6:.1f}",
             f"{_worst(felt)} ({_worst(self.without)})",
             f"{_middle(felt)} ({_middle(self.without)})",
             str(felt.completed + felt.spoken["completed"]),
             str(len(felt.failed)),
-            f"{its.peak_mb:.0f}",
-            f"<= {its.hold_ms:.0f}",
-            str(its.crashed),
+            f"{outcome.peak_mb:.0f}",
+            f"<= {outcome.hold_ms:.0f}",
+            str(outcome.crashed),
             f"{left:.0f}",
         )
 
@@ -89,11 +89,11 @@ async def measure(attack: Attack, settings: str, options: argparse.Namespace) ->
         server.start()
         try:
             target = server.target(seed=options.seed, scale=options.scale if attack.name in FUZZERS else 1.0)
-            async with bystanders(target) as them:
-                them.begin_anew()
+            async with bystanders(target) as users:
+                users.begin_anew()
                 await asyncio.sleep(CONTROL_S)
-                without = them.begin_anew()
-                outcome = await under_attack(server, them, lambda: from_outside(attack.name, target))
+                without = users.begin_anew()
+                outcome = await under_attack(server, users, lambda: from_outside(attack.name, target))
         finally:
             server.stop()
         return Row(attack=attack, without=without, outcome=outcome)
@@ -154,9 +154,9 @@ def main() -> None:
         for n, name in enumerate(names, 1):
             console.print(f"[{n}/{len(names)}] {name}: {ATTACKS[name].says} ...", markup=False, highlight=False)
             rows.append(asyncio.run(measure(ATTACKS[name], settings, options)))
-            its = rows[-1].outcome
-            console.print(f"    saw {dict(its.sent.seen.most_common(8))}", markup=False, highlight=False)
-            for failed in its.felt.failed[:5]:
+            outcome = rows[-1].outcome
+            console.print(f"    saw {dict(outcome.sent.seen.most_common(8))}", markup=False, highlight=False)
+            for failed in outcome.felt.failed[:5]:
                 console.print(f"    the innocent: {failed}", markup=False, highlight=False)
     _print(console, rows, markdown=options.markdown)
     return None

@@ -99,8 +99,8 @@ async def _call(
         printing = group.create_task(_print_progress(path, totals), name="tell")
         async with asyncio.TaskGroup() as calls:
             for n in range(n_users):
-                its = {"frames": frames, "chance": random.Random(n), "totals": totals, "think_s": think_s}
-                user = User(url=f"{url}/v1/realtime", http=http, **its)  # type: ignore[arg-type]
+                options = {"frames": frames, "chance": random.Random(n), "totals": totals, "think_s": think_s}
+                user = User(url=f"{url}/v1/realtime", http=http, **options)  # type: ignore[arg-type]
                 calls.create_task(user.run(until_ms), name=f"user-{n}")
         printing.cancel()
 

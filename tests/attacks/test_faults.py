@@ -44,11 +44,11 @@ async def turns(target: Target, n: int = TURNS) -> set[str]:
 async def test_locked_database_stops_no_call(server: ServerProcess) -> None:
     """New calls are let in, and their turns are stored once the lock is gone."""
     target = server.target()
-    async with bystanders(target) as them:
+    async with bystanders(target) as users:
         with locked(server):
             completed = await turns(target)
-            await them.turns(2)
-        felt = them.begin_anew()
+            await users.turns(2)
+        felt = users.begin_anew()
     assert felt.failed == []
     assert await stored(server, completed) == completed
     assert server.logged("crashed") == 0
@@ -57,11 +57,11 @@ async def test_locked_database_stops_no_call(server: ServerProcess) -> None:
 async def test_full_disk_stops_no_call(server: ServerProcess) -> None:
     """New calls are let in, and their turns are stored once there is room."""
     target = server.target()
-    async with bystanders(target) as them:
+    async with bystanders(target) as users:
         with full_disk(server):
             completed = await turns(target)
-            await them.turns(2)
-        felt = them.begin_anew()
+            await users.turns(2)
+        felt = users.begin_anew()
     assert felt.failed == []
     assert await stored(server, completed) == completed
     assert server.logged("crashed") == 0
@@ -71,11 +71,11 @@ async def test_suspended_process_goes_on(server: ServerProcess) -> None:
     """Users get their turns once it wakes; no session is stuck, and nothing crashed."""
     target = server.target()
     before = await state(server)
-    async with bystanders(target) as them:
+    async with bystanders(target) as users:
         with suspended(server):
             await asyncio.sleep(3)  # longer than any timer of a turn's stages
-        await them.turns(3)
-        assert them.begin_anew().completed >= 2
+        await users.turns(3)
+        assert users.begin_anew().completed >= 2
     after = await state(server)
     stuck = "voicepipe_sessions_stuck_total"
     assert after.metrics[stuck] == before.metrics[stuck]

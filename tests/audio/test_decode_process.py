@@ -159,9 +159,9 @@ def test_a_recording_that_is_killed_is_reported(
     ended: list[tuple[int, int]] = []
 
     def server() -> None:
-        mine, its = socket.socketpair()
-        with mine, its:
-            socket.send_fds(ours, [process.CONTROL.pack(b"s", 7)], [its.fileno()])
+        mine, theirs = socket.socketpair()
+        with mine, theirs:
+            socket.send_fds(ours, [process.CONTROL.pack(b"s", 7)], [theirs.fileno()])
         ours.sendall(process.CONTROL.pack(b"k", 8))
         ours.sendall(process.CONTROL.pack(b"k", 7))
         ended.append(process.ENDED.unpack(process._receive(ours, process.ENDED.size)))

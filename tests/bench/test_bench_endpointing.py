@@ -95,9 +95,9 @@ def test_work_that_begins_late_is_paid_in_latency() -> None:
 def test_a_user_who_goes_on_is_overlapped_for_a_second_and_broken_later(
     resumed_ms: int, overlapped: bool, broken: bool, in_vain: int
 ) -> None:
-    its = scored(400, pause(2_000, 2_000 + resumed_ms), pause(END_MS))
-    assert (its.overlapped, its.broken, its.starts_in_vain) == (overlapped, broken, in_vain)
-    assert its.latency_ms == 400
+    scores = scored(400, pause(2_000, 2_000 + resumed_ms), pause(END_MS))
+    assert (scores.overlapped, scores.broken, scores.starts_in_vain) == (overlapped, broken, in_vain)
+    assert scores.latency_ms == 400
 
 
 def test_a_turn_that_gets_no_answer_in_time_is_missed() -> None:
@@ -107,8 +107,8 @@ def test_a_turn_that_gets_no_answer_in_time_is_missed() -> None:
 
 
 def test_noise_after_the_turn_overlaps_nothing() -> None:
-    its = scored(400, pause(END_MS, END_MS + 300), pause(END_MS + 600))
-    assert (its.overlapped, its.starts_in_vain, its.latency_ms) == (False, 0, 1_000)
+    scores = scored(400, pause(END_MS, END_MS + 300), pause(END_MS + 600))
+    assert (scores.overlapped, scores.starts_in_vain, scores.latency_ms) == (False, 0, 1_000)
 
 
 def test_rules_learn_of_each_inner_pause() -> None:
@@ -118,10 +118,10 @@ def test_rules_learn_of_each_inner_pause() -> None:
 
 
 def test_summary_of_turns() -> None:
-    its = summary([scored(400, pause(END_MS)), scored(400, pause(1_000, 1_500), pause(END_MS)), scored(400)])
-    assert its.latency_ms == (400, 400)
-    assert its.overlapped == its.missed == pytest.approx(100 / 3)
-    assert its.starts_in_vain == pytest.approx(1 / 3)
+    result = summary([scored(400, pause(END_MS)), scored(400, pause(1_000, 1_500), pause(END_MS)), scored(400)])
+    assert result.latency_ms == (400, 400)
+    assert result.overlapped == result.missed == pytest.approx(100 / 3)
+    assert result.starts_in_vain == pytest.approx(1 / 3)
     assert summary([]).latency_ms is None
 
 

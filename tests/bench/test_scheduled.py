@@ -59,9 +59,9 @@ def test_an_interval_begins_at_once_and_goes_on_from_the_last_run() -> None:
 )
 def test_times_of_the_day_and_the_week(times: tuple[str, ...], last: str, due: str) -> None:
     """2026-11-23 is a Monday."""
-    its = parse_schedule(None, times, key="benches.b")
-    assert its.next_ms(at(last), 0) == at(due)
-    assert its.next_ms(None, at(last)) == at(due)
+    schedule = parse_schedule(None, times, key="benches.b")
+    assert schedule.next_ms(at(last), 0) == at(due)
+    assert schedule.next_ms(None, at(last)) == at(due)
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ def test_a_run_that_never_ended_counts_with_the_most_that_it_can_cost(tmp_path: 
 
 def test_cost_counts_by_day_and_by_month() -> None:
     runs = [run(day, at(day), usd=1.0) for day in ("2026-10-31", "2026-11-01", "2026-11-22T23:59", "2026-11-23T00:00")]
-    its = spent(runs, at("2026-11-23T12:00"))
-    assert (its.day_usd, its.month_usd) == (1.0, 3.0)
+    cost = spent(runs, at("2026-11-23T12:00"))
+    assert (cost.day_usd, cost.month_usd) == (1.0, 3.0)
 
 
 def test_a_torn_line_is_skipped_and_the_next_one_is_whole(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_speech_is_measured_at_its_own_address(tmp_path: Path) -> None:
         ("wss://api.together.ai/v1", True),
         ("https://api.together.xyz/v1", False),
     ]
-    away = [replace(its, distance=Distance(ms, ms)) for its, ms in zip(found, (90, 20), strict=True)]
+    away = [replace(region, distance=Distance(ms, ms)) for region, ms in zip(found, (90, 20), strict=True)]
     assert not any("nearer (providers" in line for line in advice(away))  # `base_url` is not that of the speech
 
 

@@ -94,8 +94,8 @@ async def test_serve_takes_its_options_with_the_address_of_the_script(folder: Pa
             set=more,
             llm=f"scripted/{folder}/slots.yaml",
         )
-        with scripted_llm(options, said.append) as its:
-            settings = load(overrides=its.overrides(), environ={}, folder=folder, agents=its.agents())
+        with scripted_llm(options, said.append) as scripted:
+            settings = load(overrides=scripted.overrides(), environ={}, folder=folder, agents=scripted.agents())
             text = SessionOptions(text_only=True)
             async with running(settings) as server, connect(server.base_url, session_options=text) as call:
                 answer = await call.text_turn("A slot in December?")
@@ -125,8 +125,8 @@ def test_a_file_that_is_no_script_is_refused_with_its_place(tmp_path: Path, text
 
 def test_another_models_options_stay_as_they_are() -> None:
     options = TalkOptions(command="talk", llm="scripted/llm")
-    with scripted_llm(options, print) as its:
-        assert its is options
+    with scripted_llm(options, print) as scripted:
+        assert scripted is options
 
 
 async def test_a_server_that_runs_takes_no_script(voicepipe: Any) -> None:

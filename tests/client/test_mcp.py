@@ -18,9 +18,9 @@ LISTED = "mcp_list_tools.completed"
 
 @pytest.fixture
 async def mcp() -> AsyncIterator[FakeMcpServer]:
-    async with FakeMcpServer() as its:
-        its.tools["reset"] = FakeMcpTool(lambda given: "reset")
-        yield its
+    async with FakeMcpServer() as server:
+        server.tools["reset"] = FakeMcpTool(lambda given: "reset")
+        yield server
 
 
 def allowed(mcp: FakeMcpServer) -> dict[str, object]:

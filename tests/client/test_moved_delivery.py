@@ -95,7 +95,7 @@ async def test_a_request_that_waits_is_not_sent_again_once_another_node_has_it()
     assert client.recent_events() == [CREATE, CREATE]
 
 
-async def test_a_node_that_owes_less_has_answered_the_earlier_requests() -> None:
+async def test_a_node_with_fewer_queued_replies_has_answered_the_earlier_requests() -> None:
     client = Client()
     await client.put_question(STARTED)
     second = await client.put_question()

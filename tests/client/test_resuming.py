@@ -91,8 +91,8 @@ class Breaking:
 
 @asynccontextmanager
 async def served(server: Breaking) -> AsyncIterator[str]:
-    async with websockets.serve(server.talk, "127.0.0.1", 0, process_request=server.refuse) as its:
-        (socket,) = its.sockets
+    async with websockets.serve(server.talk, "127.0.0.1", 0, process_request=server.refuse) as listener:
+        (socket,) = listener.sockets
         yield f"ws://127.0.0.1:{socket.getsockname()[1]}"
 
 
@@ -115,8 +115,8 @@ async def test_the_last_sound_that_came_is_named() -> None:
         await eventually(lambda: _is(bool(server.resumed)))
         reader.cancel()
     (request,) = server.resumed
-    its = [request[f"received_{name}"] for name in ("item_id", "ms", "text")]
-    assert its == ["i2", 30, "One two"], "and the words that begin in it"
+    fields = [request[f"received_{name}"] for name in ("item_id", "ms", "text")]
+    assert fields == ["i2", 30, "One two"], "and the words that begin in it"
 
 
 async def test_a_sound_that_was_not_read_before_the_resumption_was_not_received() -> None:

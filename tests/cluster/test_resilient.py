@@ -175,7 +175,7 @@ async def test_promise_holds_without_faults(promise: suite.Promise, store: str, 
         inner: Callable[[], Any] = partial(open_sqlite, tmp_path, poll_ms=10)
         if store == "memory":
             inner = partial(opened, MemoryCluster())
-        async with inner() as its, open_resilient(its, StorageHealth(unix_ms)) as cluster:
+        async with inner() as store_cluster, open_resilient(store_cluster, StorageHealth(unix_ms)) as cluster:
             yield cluster
 
     await promise(open_cluster)

@@ -46,7 +46,7 @@ async def test_a_conversation_is_read_oldest_first_by_each_process(open_store: O
     await other.store(response("r2", previous="r1"), now_s=1)
     for each in (store, other):
         chain = await each.conversation("r2", "a", now_s=1, max_bytes=100)
-        assert [its.id for its in chain] == ["r1", "r2"]
+        assert [response.id for response in chain] == ["r1", "r2"]
         assert await each.conversation("r2", "b", now_s=1, max_bytes=100) == []
     assert await store.find("r2", "a", now_s=1) == response("r2", previous="r1")
 

@@ -40,8 +40,8 @@ def test_rows_have_the_value_and_its_source(tmp_path: Path) -> None:
 
 
 def test_no_secret_is_ever_displayed(tmp_path: Path) -> None:
-    its = settings(tmp_path)
-    displayed = repr(its) + str(its) + str(effective(its)) + repr(its.providers["mine"].connection())
+    loaded = settings(tmp_path)
+    displayed = repr(loaded) + str(loaded) + str(effective(loaded)) + repr(loaded.providers["mine"].connection())
     assert "mine" in displayed
     assert "hush" not in displayed
 

@@ -14,7 +14,7 @@ from voicepipe.providers.vendor import SpeechFacts
 from voicepipe.registry import Spec
 
 
-@pytest.mark.parametrize("facts", [its for its in VOICES if key_env_of(its)], ids=lambda facts: facts.spec)
+@pytest.mark.parametrize("facts", [voice for voice in VOICES if key_env_of(voice)], ids=lambda facts: facts.spec)
 def test_its_key_is_enough_to_speak(tmp_path: Path, facts: SpeechFacts) -> None:
     """Of each voice that the table of vendors names, and that needs one."""
     environ = {"HOME": str(tmp_path), key_env_of(facts): "k-1"}

@@ -28,9 +28,9 @@ def test_webhook_gets_all_events_by_default(tmp_path: Path) -> None:
     assert crm.kinds == (*turns_and_calls, "bench.drifted")
     settings = loaded(tmp_path, f'url = "{HUSH}"\nsecret = "{SECRET}"\nevents = ["session.ended"]\nproject = "shop"')
     crm = settings.webhooks["crm"].webhook("crm")
-    assert crm.wants("session.ended", "shop")
-    assert not crm.wants("turn.completed", "shop")
-    assert not crm.wants("session.ended", "bank")
+    assert crm.subscribes_to("session.ended", "shop")
+    assert not crm.subscribes_to("turn.completed", "shop")
+    assert not crm.subscribes_to("session.ended", "bank")
 
 
 def test_the_secret_may_lie_elsewhere(tmp_path: Path) -> None:

@@ -91,12 +91,12 @@ async def nginx(folder: Path, nodes: Sequence[str]) -> AsyncIterator[Balancer]:
     """Run nginx with its example in front of `nodes` (host:port)."""
     cert, key = dev_certificate(folder / "tls")
     with _bound() as plain, _bound() as secure:
-        its = Balancer(plain.getsockname()[1], secure.getsockname()[1], folder)
+        balancer = Balancer(plain.getsockname()[1], secure.getsockname()[1], folder)
         line = "    server 127.0.0.1:8080 max_fails=1 fail_timeout=2s;\n"
         example = exchanged(
             (PROXIES / "nginx.conf").read_text(),
-            ("listen 80;", f"listen 127.0.0.1:{its.plain_port};"),
-            ("listen 443 ", f"listen 127.0.0.1:{its.secure_port} "),
+            ("listen 80;", f"listen 127.0.0.1:{balancer.plain_port};"),
+            ("listen 443 ", f"listen 127.0.0.1:{balancer.secure_port} "),
             (line, "".join(line.replace("127.0.0.1:8080", node) for node in nodes)),
             ("/etc/ssl/voice.example/fullchain.pem", str(cert)),
             ("/etc/ssl/voice.example/privkey.pem", str(key)),
@@ -109,7 +109,7 @@ async def nginx(folder: Path, nodes: Sequence[str]) -> AsyncIterator[Balancer]:
         environment = {"NGINX": f"{plain.fileno()};{secure.fileno()};"}
         command = (program("nginx"), "-c", str(folder / "nginx.conf"), "-e", "stderr")
         async with _running(command, environment, folder, None, plain, secure):
-            yield its
+            yield balancer
 
 
 @asynccontextmanager
@@ -119,7 +119,7 @@ async def haproxy(folder: Path, nodes: Sequence[str]) -> AsyncIterator[Balancer]
     pem = folder / "tls" / "both.pem"
     pem.write_text(cert.read_text() + key.read_text())
     with _bound() as plain, _bound() as secure:
-        its = Balancer(plain.getsockname()[1], secure.getsockname()[1], folder)
+        balancer = Balancer(plain.getsockname()[1], secure.getsockname()[1], folder)
         example = (PROXIES / "haproxy.cfg").read_text()
         servers = "".join(f"    server node{number} {node}\n" for number, node in enumerate(nodes, 1))
         example = exchanged(
@@ -132,7 +132,7 @@ async def haproxy(folder: Path, nodes: Sequence[str]) -> AsyncIterator[Balancer]
         (folder / "haproxy.cfg").write_text(example)
         command = (program("haproxy"), "-db", "-f", str(folder / "haproxy.cfg"))
         async with _running(command, {}, folder, folder / "access.log", plain, secure):
-            yield its
+            yield balancer
 
 
 @asynccontextmanager

@@ -136,15 +136,15 @@ async def running_cluster(balancer: str, folder: Path, redis: RedisServer) -> As
         http = await stack.enter_async_context(aiohttp.ClientSession(connector=trusting, headers=headers))
         store = await stack.enter_async_context(open_redis(redis.url, folder.name, answer_ms=10_000))
         one, other = nodes
-        its = Cluster(Nodes(one, other, vendor, store), proxy, http, stack)
-        await its.until_ready(proxy.url, is_ready=True)
-        yield its
+        cluster = Cluster(Nodes(one, other, vendor, store), proxy, http, stack)
+        await cluster.until_ready(proxy.url, is_ready=True)
+        yield cluster
 
 
 @pytest.fixture(params=BALANCERS)
 async def cluster(request: pytest.FixtureRequest, tmp_path: Path, redis: RedisServer) -> AsyncIterator[Cluster]:
-    async with running_cluster(request.param, tmp_path, redis) as its:
-        yield its
+    async with running_cluster(request.param, tmp_path, redis) as running:
+        yield running
 
 
 async def test_calls_are_spread_and_a_full_node_is_passed_over(cluster: Cluster) -> None:

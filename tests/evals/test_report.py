@@ -32,8 +32,12 @@ def result(*runs: RunResult, pass_share: float = 1.0) -> ScenarioResult:
 
 @pytest.mark.parametrize(("pass_share", "passed"), [(1.0, False), (0.67, False), (0.66, True), (0.5, True)])
 def test_enough_runs_must_pass(pass_share: float, passed: bool) -> None:
-    its = result(run(), run("late"), run(latencies_ms=()), pass_share=pass_share)
-    assert (its.n_passed, its.passed, its.latency_text()) == (2, passed, "700 / 700")
+    scenario_result = result(run(), run("late"), run(latencies_ms=()), pass_share=pass_share)
+    assert (scenario_result.n_passed, scenario_result.passed, scenario_result.latency_text()) == (
+        2,
+        passed,
+        "700 / 700",
+    )
 
 
 def test_a_failure_of_the_conversation_fails_the_run() -> None:

@@ -403,18 +403,18 @@ async def world(root: Path) -> AsyncIterator[World]:
 async def main(root: Path, only: str) -> int:
     """Run the scenes; return how many failed."""
     n_failed = 0
-    async with world(root) as its:
-        say(await its.run("core show version"))
+    async with world(root) as asterisk:
+        say(await asterisk.run("core show version"))
         for scene in SCENES:
             if only and scene.__name__ != only:
                 continue
             try:
-                say(f"{scene.__name__}: {await scene(its)}")
+                say(f"{scene.__name__}: {await scene(asterisk)}")
             except (AssertionError, TimeoutError) as why:
                 n_failed += 1
                 say(f"{scene.__name__}: FAILED: {why}")
-                say((its.folder / "messages").read_text()[-3_000:])
-                await its.run("channel request hangup all")
+                say((asterisk.folder / "messages").read_text()[-3_000:])
+                await asterisk.run("channel request hangup all")
     return n_failed
 
 

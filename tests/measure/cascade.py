@@ -136,11 +136,11 @@ def row(name: str, labelled: Sequence[Question], classify: Classify, judge: Clas
     """Return the table row of a way to choose the model."""
     world = World()
     pairs = [(each, world.run(each, classify, judge)) for _ in range(REPEATS) for each in labelled]
-    ranks = [CLASSES.index(its.answered_by) - CLASSES.index(each.label) for each, its in pairs]
+    ranks = [CLASSES.index(answer.answered_by) - CLASSES.index(each.label) for each, answer in pairs]
     right, weak = ranks.count(0) / len(ranks), sum(rank < 0 for rank in ranks) / len(ranks)
-    times = sorted(its.ttft_ms for _, its in pairs)
+    times = sorted(answer.ttft_ms for _, answer in pairs)
     p50, p95 = statistics.median(times), times[int(0.95 * len(times))]
-    usd = 1_000 * statistics.fmean(its.usd for _, its in pairs)
+    usd = 1_000 * statistics.fmean(answer.usd for _, answer in pairs)
     return f"| {name} | {right:.1%} | {weak:.1%} | {p50:.0f} ms | {p95:.0f} ms | {usd:.3f} |"
 
 
@@ -150,7 +150,7 @@ def confusion(name: str, labelled: Sequence[Question], classify: Classify) -> st
     right = sum(count for (label, got), count in found.items() if label == got)
     weak = sum(count for (label, got), count in found.items() if CLASSES.index(got) < CLASSES.index(label))
     by_class = ", ".join(
-        f"{label} {found[label, label]} of {sum(n for (its, _), n in found.items() if its == label)}"
+        f"{label} {found[label, label]} of {sum(n for (true_label, _), n in found.items() if true_label == label)}"
         for label in CLASSES
     )
     return f"| {name} | {right} of {len(labelled)} | {weak} | {by_class} |"

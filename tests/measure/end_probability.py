@@ -183,16 +183,16 @@ def _report(model: Model, rows: Sequence[Row]) -> None:
     found = list(zip(rows, cross_validated(rows, model.columns), strict=True))
     for name in dict.fromkeys(row.set for row in rows):
         of_set = [(row, p) for row, p in found if row.set == name]
-        its = auc([row for row, _ in of_set], [p for _, p in of_set])
-        sys.stdout.write(f"{model.name}, cross-validated by speaker, {name}: AUC {its:.2f}\n")
+        area = auc([row for row, _ in of_set], [p for _, p in of_set])
+        sys.stdout.write(f"{model.name}, cross-validated by speaker, {name}: AUC {area:.2f}\n")
 
 
-def _shares(its: Summary) -> str:
-    assert its.latency_ms is not None
+def _shares(shares: Summary) -> str:
+    assert shares.latency_ms is not None
     return (
-        f"turn latency {its.latency_ms[0]:.0f}/{its.latency_ms[1]:.0f}  "
-        f"overlapped {its.overlapped:.1f} %  broken {its.broken:.1f} %  missed {its.missed:.1f} %  "
-        f"starts in vain {its.starts_in_vain:.2f}  ({its.n_turns} turns)"
+        f"turn latency {shares.latency_ms[0]:.0f}/{shares.latency_ms[1]:.0f}  "
+        f"overlapped {shares.overlapped:.1f} %  broken {shares.broken:.1f} %  missed {shares.missed:.1f} %  "
+        f"starts in vain {shares.starts_in_vain:.2f}  ({shares.n_turns} turns)"
     )
 
 
@@ -205,9 +205,9 @@ def _report_strategies(traces: Sequence[LabelledTrace], rows: Sequence[Row], *, 
     for strategy, ready_ms in product(STRATEGIES, READY_MS):
         sys.stdout.write(f"\n{strategy.__name__.lower()}, ready {ready_ms}, cross-validated by speaker\n")
         scores = strategy_scores(traces, rows, strategy, ready_ms, smart_turn=smart_turn)
-        for (noise, name), its in scores.items():
-            cut = 100 * sum(each.overlapped or each.broken for each in its) / len(its)
-            sys.stdout.write(f"  {noise:12} {name:10} {_shares(summary(its))}  cut {cut:.1f} %\n")
+        for (noise, name), outcomes in scores.items():
+            cut = 100 * sum(each.overlapped or each.broken for each in outcomes) / len(outcomes)
+            sys.stdout.write(f"  {noise:12} {name:10} {_shares(summary(outcomes))}  cut {cut:.1f} %\n")
 
 
 if __name__ == "__main__":

@@ -104,17 +104,17 @@ async def _stored(store: PostgresTurnStore, session_id: str) -> bool:
     return False
 
 
-async def _measured(its: NodeSet, store: PostgresTurnStore, n_sessions: int, n_kills: int, seed: int) -> Figures:
-    found, chance, node = Figures(), random.Random(seed), its.nodes[0]
+async def _measured(nodes: NodeSet, store: PostgresTurnStore, n_sessions: int, n_kills: int, seed: int) -> Figures:
+    found, chance, node = Figures(), random.Random(seed), nodes.nodes[0]
     for _ in range(n_sessions):
-        session_id, since_ms, _ = await _ended_session(its.url)
+        session_id, since_ms, _ = await _ended_session(nodes.url)
         found.answered_ms.append(clock.monotonic_ms() - since_ms)
         if await _stored(store, session_id):
             found.stored_ms.append(clock.monotonic_ms() - since_ms)
         else:
             found.n_lost += 1
     for _ in range(n_kills):
-        session_id, _, _ = await _ended_session(its.url)
+        session_id, _, _ = await _ended_session(nodes.url)
         await node.kill()
         found.n_lost_by_kill += not await _stored(store, session_id)
         await node.start()
@@ -124,7 +124,7 @@ async def _measured(its: NodeSet, store: PostgresTurnStore, n_sessions: int, n_k
         await node.kill()
 
     for _ in range(n_kills):
-        session_id, _, is_answered = await _ended_session(its.url, kill_soon)
+        session_id, _, is_answered = await _ended_session(nodes.url, kill_soon)
         is_lost = not await _stored(store, session_id)
         found.n_unanswered += not is_answered
         found.n_lost_answered += is_lost and is_answered
@@ -153,10 +153,10 @@ async def measured(n_sessions: int, n_kills: int, *, seed: int = 1) -> Figures:
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="vp-record-"))
         server, url = stack.enter_context(redis_server()), stack.enter_context(postgres(options=()))
-        its = await stack.enter_async_context(node_set(Path(folder), server, n_nodes=1, records_url=url))
+        nodes = await stack.enter_async_context(node_set(Path(folder), server, n_nodes=1, records_url=url))
         store = await PostgresTurnStore.open(url)
         try:
-            return await _measured(its, store, n_sessions, n_kills, seed)
+            return await _measured(nodes, store, n_sessions, n_kills, seed)
         finally:
             await store.close()
 

@@ -120,10 +120,10 @@ def report(found: Sequence[Compared]) -> Iterator[str]:
     yield "| client | counts from | turns | median | p5 to p95 | all |"
     yield "| --- | --- | --- | --- | --- | --- |"
     for reports, name in ((True, "reports playback"), (False, "reports nothing")):
-        its = [each for each in found if each.reports is reports]
+        measured = [each for each in found if each.reports is reports]
         for instant, offs_ms in (
-            ("capture", [each.off_ms for each in its]),
-            ("sending", [each.off_by_frame_ms for each in its]),
+            ("capture", [each.off_ms for each in measured]),
+            ("sending", [each.off_by_frame_ms for each in measured]),
         ):
             ordered = sorted(offs_ms)
             if not ordered:

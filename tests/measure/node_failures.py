@@ -64,7 +64,7 @@ def store_away(store: RedisServer, mode: Mode, namespace: StoreNamespace | None,
 
 
 async def failures(
-    its: NodeSet,
+    nodes: NodeSet,
     mode: Mode,
     n_failures: int,
     chance: random.Random,
@@ -75,19 +75,19 @@ async def failures(
 ) -> None:
     """Cause failures one after the other, each at a random time and none after `within_s`; `counts` gets when the store
     hung."""
-    its.link.delay_ms = delay_ms // 2 if mode == "slow" else 0
+    nodes.link.delay_ms = delay_ms // 2 if mode == "slow" else 0
     until_ms = clock.monotonic_ms() + 1_000 * within_s
     for number in range(n_failures):
         if clock.monotonic_ms() > until_ms:
             break
         counts.failures += 1
         await asyncio.sleep(chance.uniform(0.2, MAX_PAUSE_S))
-        node = its.nodes[number % len(its.nodes)] if mode == "rolling" else chance.choice(its.nodes)
+        node = nodes.nodes[number % len(nodes.nodes)] if mode == "rolling" else chance.choice(nodes.nodes)
         match mode:
             case "drain" | "rolling":
                 await node.stop()
             case "frozen" | "cut":
-                with store_away(its.store, mode, namespace, counts):
+                with store_away(nodes.store, mode, namespace, counts):
                     await node.kill()
                     await asyncio.sleep(FROZEN_S)
             case _:
@@ -123,16 +123,16 @@ async def measured(
         server = stack.enter_context(redis_server(store, host=host, prefix=prefix))
         url = stack.enter_context(postgres(options=())) if with_postgres else ""
         more = [stack.enter_context(redis_server(store)) for _ in range(n_snapshot_stores - 1)]
-        async with node_set(Path(folder), server, more_stores=more, drain_ms=drain_ms, records_url=url) as its:
-            users = [kind(f"user{number}", its.url, counts, stopped) for number in range(n_users)]
+        async with node_set(Path(folder), server, more_stores=more, drain_ms=drain_ms, records_url=url) as nodes:
+            users = [kind(f"user{number}", nodes.url, counts, stopped) for number in range(n_users)]
             async with asyncio.TaskGroup() as group:
                 for user in users:
                     group.create_task(user.run(), name=user.name)
-                await failures(its, mode, n_failures, random.Random(seed), counts, namespace, delay_ms, within_s)
+                await failures(nodes, mode, n_failures, random.Random(seed), counts, namespace, delay_ms, within_s)
                 stopped.set()
             if url:  # what a session's end has cut is written behind it
-                await asyncio.gather(*(node.stop() for node in its.nodes))
-            for request in its.vendor.llm.received:
+                await asyncio.gather(*(node.stop() for node in nodes.nodes))
+            for request in nodes.vendor.llm.received:
                 for fault in history_faults(request.question["messages"]):
                     counts.history_faults += 1
                     counts.record(f"history: {fault}")
@@ -200,12 +200,17 @@ def main() -> int:
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument("--spoken", dest="kind", action="store_const", const=SpeakingUser, default=User)
     kinds.add_argument("--hasty", dest="kind", action="store_const", const=HastyUser)
-    its = parser.parse_args()
-    how = {"store": its.store, "drain_ms": its.drain_ms, "delay_ms": its.delay_ms, "with_postgres": its.postgres}
-    how["n_snapshot_stores"] = its.snapshot_stores
-    how |= {"kind": its.kind, "within_s": its.within_s}
+    options = parser.parse_args()
+    how = {
+        "store": options.store,
+        "drain_ms": options.drain_ms,
+        "delay_ms": options.delay_ms,
+        "with_postgres": options.postgres,
+    }
+    how["n_snapshot_stores"] = options.snapshot_stores
+    how |= {"kind": options.kind, "within_s": options.within_s}
     try:
-        counts = asyncio.run(measured(its.mode, its.kills, n_users=its.users, seed=its.seed, **how))
+        counts = asyncio.run(measured(options.mode, options.kills, n_users=options.users, seed=options.seed, **how))
     except NoNamespacesError as why:
         sys.stderr.write(f"NOT MEASURED: {why}\n")
         return 2

@@ -173,7 +173,7 @@ def main() -> None:
             continue
         cpu_s = audio_s = 0.0
         for kind, pieces in kinds.items():
-            its = Measured()
+            measured = Measured()
             for n, clip in enumerate(clean):
                 speech = read(options.speech, clip["path"])
                 begin, end = clip["speech_start_ms"] * 16, clip["speech_end_ms"] * 16
@@ -185,14 +185,14 @@ def main() -> None:
                 part = trim(result[max(0, begin - 4_800) : end + 4_800], RATE_HZ, before_ms=200, after_ms=300)
                 text = stt._decode(part.astype(np.float32) / np.float32(32768)) if part.size else ""
                 said = words(clip["text"])
-                its.errors += word_errors(said, words(text))
-                its.n_words += len(said)
+                measured.errors += word_errors(said, words(text))
+                measured.n_words += len(said)
             for noise in pieces:
                 alone = np.resize(noise, 30 * RATE_HZ).astype(np.float64) * (1_500 / rms(noise) / 10 ** (SNR_DB / 20))
-                its.starts += n_starts(method(np.clip(alone, -32_768, 32_767).astype(np.int16)))
-                its.minutes += 0.5
-            starts = f"{its.starts} in {its.minutes:.1f} min" if pieces else "-"
-            sys.stdout.write(f"| {name} | {kind} | {100 * its.errors / its.n_words:.1f} % | {starts} | |\n")
+                measured.starts += n_starts(method(np.clip(alone, -32_768, 32_767).astype(np.int16)))
+                measured.minutes += 0.5
+            starts = f"{measured.starts} in {measured.minutes:.1f} min" if pieces else "-"
+            sys.stdout.write(f"| {name} | {kind} | {100 * measured.errors / measured.n_words:.1f} % | {starts} | |\n")
             sys.stdout.flush()
         sys.stdout.write(f"| {name} | | | | {1_000 * cpu_s / audio_s:.2f} ms a second |\n")
 

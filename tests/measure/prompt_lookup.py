@@ -142,21 +142,21 @@ def measure(weights: llama_cpp.Weights, folder: Path, rounds: int) -> None:
             "| way | TTFT ms | ratio | tokens/s | ratio | same text |\n| --- | --- | --- | --- | --- | --- |\n"
         )
         usual = found["none"]
-        for name, its in found.items():
-            firsts = [a.first_ms / b.first_ms for a, b in zip(its, usual, strict=True)]
+        for name, answers in found.items():
+            firsts = [a.first_ms / b.first_ms for a, b in zip(answers, usual, strict=True)]
             rates = [
                 a.tokens_per_s / b.tokens_per_s
-                for a, b in zip(its, usual, strict=True)
+                for a, b in zip(answers, usual, strict=True)
                 if b.tokens_per_s and a.tokens_per_s
             ]
-            same = sum(a.text == b.text for a, b in zip(its, usual, strict=True))
+            same = sum(a.text == b.text for a, b in zip(answers, usual, strict=True))
             cells = (
                 name,
-                f"{statistics.median(each.first_ms for each in its):.0f}",
+                f"{statistics.median(each.first_ms for each in answers):.0f}",
                 f"{statistics.median(firsts):.2f}",
-                f"{statistics.median(each.tokens_per_s for each in its):.1f}",
+                f"{statistics.median(each.tokens_per_s for each in answers):.1f}",
                 f"{statistics.median(rates):.2f}",
-                f"{same} of {len(its)}",
+                f"{same} of {len(answers)}",
             )
             sys.stdout.write(f"| {' | '.join(cells)} |\n")
             sys.stdout.flush()

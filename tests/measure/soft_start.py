@@ -203,9 +203,9 @@ async def measured(
                         found[name].append(
                             await latency_ms(server.base_url, name, *sound, LOCAL_QUIET_MS if local else QUIET_MS)
                         )
-                waits = {name: [ms for ms, _ in its if ms is not None] for name, its in found.items()}
-                stopped = {name: sum(each for _, each in its) for name, its in found.items()}
-                lines += [row(name, its, f"  {stopped[name]} stopped") for name, its in waits.items()]
+                waits = {name: [ms for ms, _ in samples if ms is not None] for name, samples in found.items()}
+                stopped = {name: sum(each for _, each in samples) for name, samples in found.items()}
+                lines += [row(name, waits_ms, f"  {stopped[name]} stopped") for name, waits_ms in waits.items()]
                 lines += [ratio(waits, each) for each in STRATEGIES if each != "soft"]
                 return lines if smart_turn is None else [*lines, ratio(waits, "soft", SMART_TURN)]
 
@@ -223,8 +223,8 @@ def main() -> None:
     options = parser.parse_args()
     lines = [json.loads(line) for line in (options.data / "manifest.jsonl").read_text().splitlines()]
     clips = [line for line in lines if line["kind"] == options.kind and line["speech_end_ms"]][: options.clips]
-    its = {"stop": options.stop, "local": options.local, "smart_turn": options.smart_turn}
-    table = asyncio.run(measured(options.data, clips, options.text, **its))
+    more = {"stop": options.stop, "local": options.local, "smart_turn": options.smart_turn}
+    table = asyncio.run(measured(options.data, clips, options.text, **more))
     sys.stdout.write("\n".join(table) + "\n")
 
 

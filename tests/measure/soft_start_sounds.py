@@ -136,8 +136,8 @@ async def measured(question: Samples, sounds: dict[str, Samples | None]) -> str:
                 for name, sound in sounds.items():
                     found[name] = await went_on(server.base_url, question, sound)
                     sys.stderr.write(f"{name}: {found[name]}\n")
-    waits = [wait_ms for its, _ in found.values() for wait_ms in its]
-    n_stopped = sum(bool(its) for its, _ in found.values())
+    waits = [wait_ms for waits_ms, _ in found.values() for wait_ms in waits_ms]
+    n_stopped = sum(bool(waits_ms) for waits_ms, _ in found.values())
     lost = [name for name, (_, whole) in found.items() if not whole]
     detail = f"  {n_stopped} of {len(sounds)} sounds stopped the answer; lost: {', '.join(lost) or 'none'}"
     return row("goes on", waits, f"  longest {max(waits, default=0)}{detail}")

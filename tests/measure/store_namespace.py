@@ -54,23 +54,23 @@ def store_namespace() -> Iterator[StoreNamespace]:
     number = os.getpid() % 16_000
     base = f"10.213.{number // 64}.{number % 64 * 4}".rsplit(".", 1)
     near, far = (f"{base[0]}.{int(base[1]) + host}" for host in (1, 2))
-    its = StoreNamespace(f"vp-{os.getpid()}", near, far)
+    namespace = StoreNamespace(f"vp-{os.getpid()}", near, far)
     ours, there = f"vpa{os.getpid()}", f"vpb{os.getpid()}"
-    run_ip("netns", "add", its.name)
+    run_ip("netns", "add", namespace.name)
     try:
-        run_ip("link", "add", ours, "type", "veth", "peer", "name", there, "netns", its.name)
+        run_ip("link", "add", ours, "type", "veth", "peer", "name", there, "netns", namespace.name)
         try:
             run_ip("addr", "add", f"{near}/30", "dev", ours)
             run_ip("link", "set", ours, "up")
-            run_ip("-n", its.name, "addr", "add", f"{far}/30", "dev", there)
-            run_ip("-n", its.name, "link", "set", there, "up")
-            yield its
+            run_ip("-n", namespace.name, "addr", "add", f"{far}/30", "dev", there)
+            run_ip("-n", namespace.name, "link", "set", there, "up")
+            yield namespace
         finally:
             run_ip(
                 "link", "del", ours
             )  # now: with its namespace it goes some time later, and its name is taken so long
     finally:
-        run_ip("netns", "del", its.name)
+        run_ip("netns", "del", namespace.name)
 
 
 def run_ip(*arguments: str) -> None:

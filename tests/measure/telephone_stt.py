@@ -149,7 +149,7 @@ def main(arguments: list[str] | None = None) -> int:
     for name, (kind, fake, key) in VENDORS.items():
         for _ in range(options.rounds):
             cells = []
-            for title, changed in (("resampled", resampled), ("as it comes", lambda its: its)):
+            for title, changed in (("resampled", resampled), ("as it comes", lambda samples: samples)):
                 with served(fake) as vendor:
                     settings = ProviderSettings(kind=kind, base_url=vendor.base_url, api_key=key)
                     made = factory(kind, "stt", key="stt")(Spec(*name.split("/")), settings)

@@ -42,14 +42,14 @@ COLUMNS: Final = (
 @asynccontextmanager
 async def side(name: str, *more: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
     """Start a side in a namespace of its own; yields its process, and the device of its end of the link."""
-    ours, its = socket.socketpair()
+    ours, remote = socket.socketpair()
     process = await asyncio.create_subprocess_exec(
-        *(*PREFIX, sys.executable, "-m", "tests.measure.webrtc_sides", name, "--link", str(its.fileno()), *more),
+        *(*PREFIX, sys.executable, "-m", "tests.measure.webrtc_sides", name, "--link", str(remote.fileno()), *more),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
-        pass_fds=(its.fileno(),),
+        pass_fds=(remote.fileno(),),
     )
-    its.close()
+    remote.close()
     device = await asyncio.to_thread(device_of, ours)
     ours.close()
     try:

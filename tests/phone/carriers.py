@@ -219,8 +219,8 @@ class FakeTelnyx(FakeCarrier):
         return statuses
 
     async def answered_by(self, http: aiohttp.ClientSession, webhook: str, number: str, *, machine: bool) -> bool:
-        its: dict[str, Any] = {"from": "+493012345", "to": number, "call_control_id": "v3:1"}
-        body = telnyx.webhook("call.machine.detection.ended", **its, result="machine" if machine else "human")
+        call_fields: dict[str, Any] = {"from": "+493012345", "to": number, "call_control_id": "v3:1"}
+        body = telnyx.webhook("call.machine.detection.ended", **call_fields, result="machine" if machine else "human")
         given = json.loads(self.api.calls[0].body)["webhook_url"]
         assert await telnyx.post(http, reached(given, webhook), body, self.signer) == 200
         return self.api.calls[-1].path == "/v2/calls/v3:1/actions/streaming_start"
@@ -338,9 +338,9 @@ class FakePlivo(FakeCarrier):
         return [(await plivo.post(http, webhook + path, fields, "another secret"))[0] for path in ("", "/next")]
 
     async def answered_by(self, http: aiohttp.ClientSession, webhook: str, number: str, *, machine: bool) -> bool:
-        its = {"CallUUID": "1", "Direction": "outbound", "From": plivo.NUMBER, "To": number.lstrip("+")}
+        call_fields = {"CallUUID": "1", "Direction": "outbound", "From": plivo.NUMBER, "To": number.lstrip("+")}
         detected = {"Machine": "true"} if machine else {}
-        _, xml = await plivo.post(http, webhook, {**its, **detected, "CallStatus": "in-progress"}, self.secret)
+        _, xml = await plivo.post(http, webhook, {**call_fields, **detected, "CallStatus": "in-progress"}, self.secret)
         return xml.find("Stream") is not None
 
 
@@ -390,10 +390,10 @@ class FakeAsterisk(FakeCarrier):
     async def answered_by(self, http: aiohttp.ClientSession, webhook: str, number: str, *, machine: bool) -> bool:
         dialed = json.loads(self.api.calls[0].body)
         assert dialed["endpoint"] == f"Local/{number}@voicepipe-out"
-        its = {"call": "1795463712.4", "from": dialed["callerId"], "to": dialed["variables"]["VOICEPIPE_TO"]}
+        call_fields = {"call": "1795463712.4", "from": dialed["callerId"], "to": dialed["variables"]["VOICEPIPE_TO"]}
         detected = {"machine": "MACHINE" if machine else "HUMAN"}
         status, token = await asterisk.curl(
-            http, dialed["variables"]["VOICEPIPE_URL"], {**its, **detected}, self.secret
+            http, dialed["variables"]["VOICEPIPE_URL"], {**call_fields, **detected}, self.secret
         )
         assert status == 200
         return bool(token)

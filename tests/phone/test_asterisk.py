@@ -117,6 +117,6 @@ def test_a_call_is_made_by_the_rest_interface() -> None:
 def test_a_line_that_makes_calls_needs_the_rest_interface(missing: str, why: str) -> None:
     Asterisk().check(CarrierAccount(secret="s"))
     Asterisk().check(ACCOUNT)
-    its = {"api_url": "http://a", "api_key": "KEY", missing: ""}
+    options = {"api_url": "http://a", "api_key": "KEY", missing: ""}
     with pytest.raises(ValueError, match=why):
-        Asterisk().check(CarrierAccount(secret="s", number="+4930", **its))
+        Asterisk().check(CarrierAccount(secret="s", number="+4930", **options))

@@ -18,15 +18,15 @@ def test_speakers_are_labelled_by_their_first_words() -> None:
     speakers = Speakers()
     first = list(speakers.segments(words("one two three", "775")))
     second = list(speakers.segments(words("four five", "57")))
-    assert [(its.speaker, its.text, its.start_s, its.end_s) for its in first] == [
+    assert [(segment.speaker, segment.text, segment.start_s, segment.end_s) for segment in first] == [
         ("A", "one two", 0, 1.5),
         ("B", "three", 2, 2.5),
     ]
-    assert [(its.id, its.speaker) for its in second] == [("seg_003", "B"), ("seg_004", "A")]
+    assert [(segment.id, segment.speaker) for segment in second] == [("seg_003", "B"), ("seg_004", "A")]
 
 
 def test_a_word_without_a_speaker_has_that_of_its_neighbour() -> None:
-    assert [its.text for its in Speakers().segments(words("a b c d e", " 1 2 "))] == ["a b c", "d e"]
+    assert [segment.text for segment in Speakers().segments(words("a b c d e", " 1 2 "))] == ["a b c", "d e"]
     (segment,) = Speakers().segments(words("a b", "  "))
     assert (segment.speaker, segment.text) == ("A", "a b")
     assert list(Speakers().segments([])) == []

@@ -58,8 +58,16 @@ async def calling(
 
 def test_registry_finds_it() -> None:
     assert factory("assemblyai", "stt", key="agents.default.stt") is open_transcriber
-    its = open_transcriber(SPEC, ProviderSettings(kind="assemblyai", base_url="ws://127.0.0.1:1/v3")).capabilities
-    assert (its.rate_hz, its.streams, its.partials, its.finalize, its.turn_events) == (16_000, True, True, True, True)
+    capabilities = open_transcriber(
+        SPEC, ProviderSettings(kind="assemblyai", base_url="ws://127.0.0.1:1/v3")
+    ).capabilities
+    assert (
+        capabilities.rate_hz,
+        capabilities.streams,
+        capabilities.partials,
+        capabilities.finalize,
+        capabilities.turn_events,
+    ) == (16_000, True, True, True, True)
 
 
 async def test_handshake(vendor: FakeAssemblyAi, make_transcriber: MakeTranscriber) -> None:

@@ -127,7 +127,7 @@ def test_every_flush_is_answered_or_superseded(steps: list[str]) -> None:
     while owner:
         answered()
     assert not commits.waiting
-    answers = [(its.utterance, its.flush) for its in finals]
+    answers = [(final.utterance, final.flush) for final in finals]
     assert len(set(answers)) == len(answers)
     assert set(requested.items()) <= set(answers)
-    assert all(set(its.text.split()) <= {f"u{its.utterance}"} for its in finals)
+    assert all(set(final.text.split()) <= {f"u{final.utterance}"} for final in finals)

@@ -64,8 +64,14 @@ def test_registry_finds_it() -> None:
     """
     assert factory("flux", "stt", key="agents.default.stt") is open_transcriber
     settings = ProviderSettings(kind="deepgram", base_url="ws://127.0.0.1:1/v1")
-    its = stt.open_transcriber(SPEC, settings).capabilities
-    assert (its.rate_hz, its.streams, its.partials, its.finalize, its.turn_events) == (16_000, True, True, True, True)
+    capabilities = stt.open_transcriber(SPEC, settings).capabilities
+    assert (
+        capabilities.rate_hz,
+        capabilities.streams,
+        capabilities.partials,
+        capabilities.finalize,
+        capabilities.turn_events,
+    ) == (16_000, True, True, True, True)
 
 
 async def test_handshake(vendor: FakeFlux) -> None:

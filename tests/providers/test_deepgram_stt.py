@@ -66,8 +66,16 @@ async def flushed(call: SttConnection, n: int) -> None:
 def test_registry_finds_it() -> None:
     """The built-in name leads here, and its capabilities are those of a streaming transcriber."""
     assert factory("deepgram", "stt", key="agents.default.stt") is open_transcriber
-    its = open_transcriber(SPEC, ProviderSettings(kind="deepgram", base_url="ws://127.0.0.1:1/v1")).capabilities
-    assert (its.rate_hz, its.streams, its.partials, its.finalize, its.turn_events) == (16_000, True, True, True, False)
+    capabilities = open_transcriber(
+        SPEC, ProviderSettings(kind="deepgram", base_url="ws://127.0.0.1:1/v1")
+    ).capabilities
+    assert (
+        capabilities.rate_hz,
+        capabilities.streams,
+        capabilities.partials,
+        capabilities.finalize,
+        capabilities.turn_events,
+    ) == (16_000, True, True, True, False)
 
 
 async def test_handshake(vendor: FakeDeepgram, make_transcriber: MakeTranscriber) -> None:

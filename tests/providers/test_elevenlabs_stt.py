@@ -68,8 +68,16 @@ async def calling(
 def test_registry_finds_it() -> None:
     """The built-in name leads here; only utterances are sent, and texts come while the user speaks."""
     assert factory("elevenlabs", "stt", key="agents.default.stt") is open_transcriber
-    its = open_transcriber(SPEC, ProviderSettings(kind="elevenlabs", base_url="ws://127.0.0.1:1/v1")).capabilities
-    assert (its.rate_hz, its.streams, its.partials, its.finalize, its.turn_events) == (16_000, False, True, True, False)
+    capabilities = open_transcriber(
+        SPEC, ProviderSettings(kind="elevenlabs", base_url="ws://127.0.0.1:1/v1")
+    ).capabilities
+    assert (
+        capabilities.rate_hz,
+        capabilities.streams,
+        capabilities.partials,
+        capabilities.finalize,
+        capabilities.turn_events,
+    ) == (16_000, False, True, True, False)
 
 
 async def test_handshake(vendor: FakeScribe, make_transcriber: MakeTranscriber) -> None:

@@ -212,7 +212,7 @@ def test_any_cut_gives_the_same_clauses(clauses: list[str], cuts: list[int]) -> 
     assert list(chain(*found)) == [i for i in range(len(chars)) for _ in range(24)]
     firsts = [min(i for i in range(len(chars)) if i >= start and chars[i] != " ") for start in starts_of(clauses)]
     assert [samples[0] for samples in found[1:]] == firsts[1:]
-    assert not codec.owes
+    assert not codec.awaits_answer
 
 
 def starts_of(clauses: list[str]) -> list[int]:

@@ -90,8 +90,13 @@ def test_registry_finds_it() -> None:
     """The built-in name leads here, for the one model whose turns can be ended."""
     assert factory("inworld", "stt", key="agents.default.stt") is open_transcriber
     settings = ProviderSettings(kind="inworld", base_url="ws://127.0.0.1:1")
-    its = open_transcriber(SPEC, settings).capabilities
-    assert (its.rate_hz, its.streams, its.partials, its.finalize) == (16_000, False, True, True)
+    capabilities = open_transcriber(SPEC, settings).capabilities
+    assert (capabilities.rate_hz, capabilities.streams, capabilities.partials, capabilities.finalize) == (
+        16_000,
+        False,
+        True,
+        True,
+    )
     with pytest.raises(ConfigError, match=r"inworld/soniox/stt-rt-v4: expected inworld/inworld-stt-1"):
         open_transcriber(Spec("inworld", "soniox/stt-rt-v4"), settings)
 

@@ -105,8 +105,13 @@ def test_registry_finds_it(server: str, rate_hz: int) -> None:
     settings = ProviderSettings(
         kind="openai_realtime", base_url="ws://127.0.0.1:1/v1", options=(("stt_server", server),)
     )
-    its = open_transcriber(SPEC, settings).capabilities
-    assert (its.rate_hz, its.streams, its.partials, its.finalize) == (rate_hz, False, True, True)
+    capabilities = open_transcriber(SPEC, settings).capabilities
+    assert (capabilities.rate_hz, capabilities.streams, capabilities.partials, capabilities.finalize) == (
+        rate_hz,
+        False,
+        True,
+        True,
+    )
 
 
 async def sent_update(

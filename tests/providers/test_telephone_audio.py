@@ -116,10 +116,10 @@ def options_of(telephone: TelephoneFormat, name: str = "nova") -> TranscriptionO
 async def test_vendor_takes_what_it_documents(name: str) -> None:
     """A vendor without 8 kHz gets the rate that it always gets."""
     async with VENDORS[name].fake() as fake:
-        its = VENDORS[name].transcriber(fake).capabilities
-    assert its.telephone == VENDORS[name].telephone
-    assert all(its.push_hz(options_of(each)) == 8_000 for each in its.telephone)
-    assert its.push_hz(TranscriptionOptions(model="any")) == its.rate_hz >= 16_000
+        capabilities = VENDORS[name].transcriber(fake).capabilities
+    assert capabilities.telephone == VENDORS[name].telephone
+    assert all(capabilities.push_hz(options_of(each)) == 8_000 for each in capabilities.telephone)
+    assert capabilities.push_hz(TranscriptionOptions(model="any")) == capabilities.rate_hz >= 16_000
 
 
 @pytest.mark.parametrize(("name", "telephone"), CASES)
@@ -236,5 +236,5 @@ async def test_fallback_gets_the_audio_again_at_its_rate(first: str, second: str
 async def test_pool_without_8_khz_gets_its_own_rate() -> None:
     """Nothing changes where no vendor takes a telephone's audio."""
     async with VENDORS["inworld"].fake() as one, VENDORS["together"].fake() as other:
-        its = routed((VENDORS["inworld"], one), (VENDORS["together"], other)).capabilities
-    assert (its.telephone, its.rate_hz) == (frozenset(), 16_000)
+        capabilities = routed((VENDORS["inworld"], one), (VENDORS["together"], other)).capabilities
+    assert (capabilities.telephone, capabilities.rate_hz) == (frozenset(), 16_000)

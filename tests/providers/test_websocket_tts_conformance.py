@@ -125,7 +125,7 @@ class TestLiveVoices(LeavesNothing):
             assert starts[-1] <= len(sound_of(spoken_audio, number)) * 1_000 // RATE_HZ
 
     async def test_clause_that_comes_late(self, synthesizer: Synthesizer, voice: Voice) -> None:
-        """All clauses before it have been played, and nothing is owed: that is no stall, and it is spoken."""
+        """All clauses before it have been played, and no audio is due: that is no stall, and it is spoken."""
         async with synthesizer.open(voice) as speech, asyncio.timeout(WAIT_S):
             speech.say("First.")
             sound, n_samples = audio_of(speech), 0

@@ -310,7 +310,7 @@ async def test_a_slow_listener_makes_the_voice_wait_and_loses_nothing() -> None:
 
 
 async def test_a_stall_in_a_sentence_is_detected_before_its_provider_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A speaker that owes sound and sends none is closed, and the rest is said."""
+    """A speaker with text to say that sends no sound is closed, and the rest is said."""
     monkeypatch.setattr("voicepipe.router.tts.synthesizer.STALL_MS", 50)
     first, second = named(TtsCue(fault=Stall(after=4_800)), TtsCue())
     spoken_audio, error = await outcome(routed(first, second), Voice(model="any"), SENTENCE)
@@ -359,7 +359,7 @@ async def test_who_goes_on_may_stall_too(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 async def test_waiting_for_words_is_no_stall(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A voice that has said all that it was given owes nothing while the model thinks."""
+    """A voice that has said all its text does not stall while the model thinks."""
     monkeypatch.setattr("voicepipe.router.tts.synthesizer.STALL_MS", 1)
     first, second = named(TtsCue(), TtsCue())
     async with routed(first, second).open(Voice(model="any")) as speech, asyncio.timeout(WAIT_S):

@@ -203,11 +203,11 @@ async def test_an_interim_text_is_no_answer(speech: Samples) -> None:
     first, second = named(None, SttCue(text="in time"))
     stream_events: list[TranscriptEvent] = []
     async with routed(first, second, fallback_after_ms=50).open(TranscriptionOptions(model="any")) as stream:
-        its = await opened(first)
+        opened_stream = await opened(first)
         stream.begin(1)
         push(stream, speech)
         stream.flush(1)
-        its.emit(Interim(1, "in"))
+        opened_stream.emit(Interim(1, "in"))
         async with asyncio.timeout(WAIT_S):
             async for event in stream:
                 stream_events.append(event)
@@ -227,12 +227,12 @@ async def test_what_a_transcriber_reports_is_passed_on() -> None:
 async def test_an_utterance_transcriber_gets_no_audio_between_utterances(speech: Samples) -> None:
     (first,) = named(None)
     async with routed(first).open(TranscriptionOptions(model="any")) as stream, asyncio.timeout(WAIT_S):
-        its = await opened(first)
+        opened_stream = await opened(first)
         push(stream, speech)
-        assert len(its.samples) == 0
+        assert len(opened_stream.samples) == 0
         stream.begin(1)
         push(stream, speech)
-        assert np.array_equal(its.samples, speech)
+        assert np.array_equal(opened_stream.samples, speech)
 
 
 async def test_a_text_that_came_is_not_repeated(speech: Samples) -> None:

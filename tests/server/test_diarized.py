@@ -65,15 +65,15 @@ async def test_speakers_from_a_stream(fake_server: Any, name: str) -> None:
     assert TypeAdapter(TranscriptionDiarized).validate_python(
         answer.model_dump(exclude={"voicepipe"}), strict=True, extra="forbid"
     )
-    assert [(its.speaker, its.text) for its in answer.segments] == [
+    assert [(segment.speaker, segment.text) for segment in answer.segments] == [
         ("A", "How"),
         ("B", "are you? Fine."),
         ("B", "Good. And you?"),
         ("A", "Me?"),
     ]
     assert answer.text == "How are you? Fine. Good. And you? Me?"
-    assert len({its.id for its in answer.segments}) == 4
-    times = [at for its in answer.segments for at in (its.start, its.end)]
+    assert len({segment.id for segment in answer.segments}) == 4
+    times = [at for segment in answer.segments for at in (segment.start, segment.end)]
     assert times == sorted(times)
     assert times[0] == pytest.approx(0, abs=0.1)
     assert times[-1] == pytest.approx(61.0, abs=0.3)

@@ -23,9 +23,9 @@ class Announced:
 
 
 def facts(node: str, sessions: int, *, draining: bool = False, cpu_share: float | None = None) -> bytes:
-    its: dict[str, Any] = {"version": "1", "started_at": "2026-01-01T00:00:00.000Z", "max_sessions": 40}
+    facts: dict[str, Any] = {"version": "1", "started_at": "2026-01-01T00:00:00.000Z", "max_sessions": 40}
     each = ProcessFacts(
-        node=node, sessions=sessions, loop_lag_ms=sessions, cpu_share=cpu_share, draining=draining, **its
+        node=node, sessions=sessions, loop_lag_ms=sessions, cpu_share=cpu_share, draining=draining, **facts
     )
     return msgspec.json.encode(each)
 

@@ -112,6 +112,6 @@ async def test_a_worker_that_hangs_gets_no_connections_while_another_answers() -
     for _ in range(LATE_PINGS):
         busy.ping()
     assert broker.least_loaded() is idle
-    for worker, (_, its) in zip((idle, busy), ends, strict=True):
+    for worker, (_, remote) in zip((idle, busy), ends, strict=True):
         worker.channel.close()
-        its.close()
+        remote.close()

@@ -40,10 +40,10 @@ def a_call() -> RtcCall:
 
 async def relayed(request: RtcCallLookup, calls: RtcCalls, client: FakeSocket) -> bool:
     """Follow a call at another worker to the end."""
-    ours, its = socket.socketpair()
+    ours, remote = socket.socketpair()
     sessions = LiveSessions(MemoryCluster(), max_sessions=1)
     async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
-        group.create_task(serve_relay(its, sessions, Resumptions(), calls))
+        group.create_task(serve_relay(remote, sessions, Resumptions(), calls))
         return await relay(ours, ServeSideband(request), cast(AiohttpSocket, client))
 
 

@@ -80,7 +80,7 @@ class Server:
 
     def join(self, *, owner: str = "pid") -> Member:
         """Start a worker; without an owner it does not listen yet."""
-        ours, its = socket.socketpair()
+        ours, remote = socket.socketpair()
         index = len(self.members)
 
         def on_message(data: bytes, passed: socket.socket | None) -> None:
@@ -89,7 +89,7 @@ class Server:
         seen = ConnectedWorker(index, Channel(ours, on_message, lambda: None))
         seen.owner, seen.accepts = owner and f"{owner}{index}", bool(owner)
         self.broker.attach(seen)
-        self.members.append(Member(seen, WorkerLink(its, index, 2, self._tasks)))
+        self.members.append(Member(seen, WorkerLink(remote, index, 2, self._tasks)))
         return self.members[-1]
 
     def close(self) -> None:
@@ -247,9 +247,9 @@ async def waits_for(server: Server, member: Member) -> bool | None:
 
 async def test_a_supervisor_that_does_not_answer_is_an_overload(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_module, "ANSWER_S", 0.01)
-    ours, its = socket.socketpair()
+    ours, remote = socket.socketpair()
     async with background_tasks() as tasks:
-        link = WorkerLink(its, 0, 2, tasks)
+        link = WorkerLink(remote, 0, 2, tasks)
         with pytest.raises(Overload, match="other processes do not answer"):
             await link.query("providers")
         with pytest.raises(Overload, match="supervisor does not answer"):
@@ -445,9 +445,9 @@ async def test_a_worker_ends_with_its_supervisor(is_draining: bool, monkeypatch:
     """At once if it drains already, as after a second signal."""
     raised: list[int] = []
     monkeypatch.setattr("signal.raise_signal", raised.append)
-    ours, its = socket.socketpair()
+    ours, remote = socket.socketpair()
     async with background_tasks() as tasks:
-        link = WorkerLink(its, 0, 2, tasks)
+        link = WorkerLink(remote, 0, 2, tasks)
         if is_draining:
             link._handle(Stop(), None)
         ours.close()

@@ -44,8 +44,8 @@ class Relay(asyncio.DatagramProtocol):
             if peer == addr:
                 self._server.send(struct.pack("!HH", number, len(data)) + data, self._client)
                 return
-        its = {"XOR-PEER-ADDRESS": addr, "DATA": data}
-        indication = stun.Message(stun.Method.DATA, stun.Class.INDICATION, attributes=its)
+        attributes = {"XOR-PEER-ADDRESS": addr, "DATA": data}
+        indication = stun.Message(stun.Method.DATA, stun.Class.INDICATION, attributes=attributes)
         self._server.send(bytes(indication), self._client)
 
 

@@ -182,8 +182,8 @@ async def test_what_a_client_says_behind_waiting_audio_counts_all_of_it(monkeypa
     monkeypatch.setattr(AudioInput, "process", counted)
     append = {"type": "input_audio_buffer.append", "audio": base64.b64encode(bytes(960)).decode()}
     client = BurstingClient(append, append, append, {"type": "input_audio_buffer.commit"}, append)
-    its = session(FakeModel(LlmCue()), hooks(open_journal=lambda opening: journal))
-    await its.run(client)
+    made = session(FakeModel(LlmCue()), hooks(open_journal=lambda opening: journal))
+    await made.run(client)
     assert processed == [60, 20]
     assert [each.buffered_ms for each in journal.events if isinstance(each, e.CommitRequested)] == [60]
 

@@ -40,8 +40,8 @@ class Client:
     def drain(self) -> SessionDrain:
         """Return the drain of this session."""
         config = SessionConfig.start(session_id="sess_1", model="m", voice="v", instructions="", expires_at=0)
-        its: Any = self
-        return SessionDrain(self.text, its, EventRenderer(config), self.put, its, self.requests)
+        session: Any = self
+        return SessionDrain(self.text, session, EventRenderer(config), self.put, session, self.requests)
 
 
 async def stored(state: SessionSnapshot, digest: str, previous_digest: str) -> bool:
@@ -49,9 +49,9 @@ async def stored(state: SessionSnapshot, digest: str, previous_digest: str) -> b
     return True
 
 
-def client(**its: Any) -> Client:
+def client(**options: Any) -> Client:
     """Return a client whose session's snapshot is written."""
-    made = Client(**its)
+    made = Client(**options)
     made.text.store = stored
     return made
 
@@ -59,44 +59,44 @@ def client(**its: Any) -> Client:
 @pytest.mark.parametrize("is_shared", [True, False])
 def test_a_session_that_no_other_node_could_resume_gets_no_notice(is_shared: bool) -> None:
     """There is no store, or the client did not enable resumption."""
-    its = client(digests=None) if is_shared else Client()
-    assert its.drain().begin(5_000, at_once=True) is False
-    assert its.text.on_written is None
+    made = client(digests=None) if is_shared else Client()
+    assert made.drain().begin(5_000, at_once=True) is False
+    assert made.text.on_written is None
 
 
-def written(its: Client) -> None:
+def written(drained: Client) -> None:
     """Have the latest text be in the store."""
-    assert its.text.on_written is not None
-    its.text.on_written()
+    assert drained.text.on_written is not None
+    drained.text.on_written()
 
 
 def test_the_client_gets_one_notice_when_the_store_has_its_text() -> None:
-    its = client()
-    assert its.drain().begin(5_000, at_once=False) is True
-    assert its.got == [], "it is sent before the text is written"
-    written(its)
-    written(its)
-    (notice,) = its.got
+    made = client()
+    assert made.drain().begin(5_000, at_once=False) is True
+    assert made.got == [], "it is sent before the text is written"
+    written(made)
+    written(made)
+    (notice,) = made.got
     assert notice["type"] == "voicepipe.going_away"
     assert 0 < notice["within_ms"] <= 5_000
-    assert its.text.renew_s == CHECK_S
+    assert made.text.renew_s == CHECK_S
 
 
 def test_a_turn_ends_first_unless_time_is_short() -> None:
-    its = client(is_silent=False)
-    drain = its.drain()
+    made = client(is_silent=False)
+    drain = made.drain()
     drain.begin(5_000, at_once=False)
-    written(its)
-    assert its.got == []
+    written(made)
+    assert made.got == []
     drain.begin(0, at_once=True)
     drain.begin(0, at_once=False)
-    written(its)
-    assert [event["within_ms"] for event in its.got] == [0]
+    written(made)
+    assert [event["within_ms"] for event in made.got] == [0]
 
 
 async def test_the_session_ends_here_once_another_node_has_it() -> None:
-    its = client()
-    its.drain().moved()
+    made = client()
+    made.drain().moved()
     async with asyncio.timeout(WAIT_S):
-        assert await its.requests.due() is MOVED
-    assert its.is_forbidden
+        assert await made.requests.due() is MOVED
+    assert made.is_forbidden

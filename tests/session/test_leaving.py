@@ -201,4 +201,4 @@ async def test_an_answer_that_is_due_stays_due_for_another_process(monkeypatch: 
     session.takeover.share_snapshot(store)
     async with asyncio.timeout(WAIT_S):
         await session.run(LeavesWithResume())
-    assert len(written[-1].owed) == 1
+    assert len(written[-1].queued) == 1

@@ -105,9 +105,9 @@ class RequestingClient(Client):
         await super().send(frame)
 
 
-async def talk(its: Session, client: Client) -> None:
+async def talk(made: Session, client: Client) -> None:
     async with asyncio.timeout(WAIT_S):
-        await its.run(client)
+        await made.run(client)
 
 
 def noon() -> FakeModel:
@@ -145,9 +145,9 @@ async def test_impossible_counts_of_a_third_partys_model_are_ignored(usage: Usag
     """Whatever it reports; the tokens are reckoned from the text."""
     records: list[TurnRecord] = []
     model, client = FakeModel(), RequestingClient()
-    its = session(model, hooks(store_record=records.append))
+    made = session(model, hooks(store_record=records.append))
     async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
-        group.create_task(its.run(client))
+        group.create_task(made.run(client))
         await model.script.nth(0)
         request = model.script.received[0]
         request.send("It is noon.", usage)
@@ -181,9 +181,9 @@ async def test_stalls_reach_the_core_before_the_next_event() -> None:
     """In time order, each once, and only those since the session began; alone they cause no work."""
     journal, stalls, client, model = EventsJournal(), StallLog(), RequestingClient(), FakeModel()
     stalls.record(1, 2)
-    its = session(model, hooks(stalls=stalls, open_journal=lambda opening: journal))
+    made = session(model, hooks(stalls=stalls, open_journal=lambda opening: journal))
     async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
-        group.create_task(its.run(client))
+        group.create_task(made.run(client))
         await model.script.nth(0)
         n_before = len(journal.events)
         stalls.record(10_000_000_000, 10_000_000_030)
@@ -202,9 +202,9 @@ async def test_provider_errors_are_sent_to_api_keys_only(veiled: bool) -> None:
     """In the events of a call: not in the response that failed, nor in the turn's record."""
     model, client = FakeModel(), RequestingClient(record=True)
     records: list[TurnRecord] = []
-    its = session(model, hooks(store_record=records.append), veiled=veiled)
+    made = session(model, hooks(store_record=records.append), veiled=veiled)
     async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
-        group.create_task(its.run(client))
+        group.create_task(made.run(client))
         await model.script.nth(0)
         refusal = StageRefused("llm", provider="mind/m", why=WORDS, retryable=False, status=429)
         model.script.received[0].fail(refusal)

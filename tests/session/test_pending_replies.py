@@ -1,4 +1,4 @@
-"""Answers that another process had begun or owed: each is given once, and in order."""
+"""Answers that another process had begun or queued: each is given once, and in order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from voicepipe.protocol.extensions import ReceivedItem, Resume
 from voicepipe.session.pending_replies import Sent, takeover_events
-from voicepipe.session.snapshot import EarlierReply, ItemCodec, OpenReply, OpenTurn, OwedReply, SessionSnapshot
+from voicepipe.session.snapshot import EarlierReply, ItemCodec, OpenReply, OpenTurn, QueuedReply, SessionSnapshot
 from voicepipe.turn import events as e
 from voicepipe.turn.conversation import ROOT, ClauseSound, FunctionOutput, InputText, Item, Message, OutputAudio
 from voicepipe.turn.settings import ReplySettings
@@ -48,8 +48,8 @@ def sent(*events: str) -> Sent:
 
 def gone_on(
     state: SessionSnapshot, named: Sent = (), **received: Any
-) -> tuple[list[str], list[e.ReplyOwed], list[str]]:
-    """Return the ids of the conversation in order, the replies that are owed, and the items that are cut or deleted."""
+) -> tuple[list[str], list[e.ReplyRestored], list[str]]:
+    """Return the ids of the conversation in order, the restored replies, and the items that are cut or deleted."""
     request = Resume(session_id="s", secret="x", **received)
     conversation, *rest = takeover_events(state, request, ReplySettings(), named)
     assert isinstance(conversation, e.ConversationRestored)
@@ -58,7 +58,7 @@ def gone_on(
         if isinstance(event, e.ItemCreateRequested):
             ids.insert(0 if event.after == ROOT else ids.index(event.after or "") + 1, event.item.id)
     changed = [each.item_id for each in rest if isinstance(each, e.ItemTruncateRequested | e.ItemDeleteRequested)]
-    return ids, [each for each in rest if isinstance(each, e.ReplyOwed)], changed
+    return ids, [each for each in rest if isinstance(each, e.ReplyRestored)], changed
 
 
 TWO: list[Item] = [typed(1), answer(1), typed(2)]
@@ -66,7 +66,7 @@ TWO: list[Item] = [typed(1), answer(1), typed(2)]
 
 def test_the_question_behind_an_answer_is_answered_behind_its_rest() -> None:
     """The first answer plays, and the second one is due: the rest of the first does not read the second question."""
-    state = state_of(TWO, reply=begun(1), turn=turn(1), owed=(OwedReply(turn=turn(2)),))
+    state = state_of(TWO, reply=begun(1), turn=turn(1), queued=(QueuedReply(turn=turn(2)),))
     _, (rest, second), cut = gone_on(state, received_item_id="a1", received_ms=500)
     assert (rest.words, rest.later_items, cut) == ("three.", ("q2",), ["a1"])
     assert (second.words, second.later_items) == ("", ())
@@ -74,9 +74,9 @@ def test_the_question_behind_an_answer_is_answered_behind_its_rest() -> None:
 
 
 def test_an_answer_that_came_as_a_whole_is_not_said_again_before_the_next() -> None:
-    state = state_of(TWO, reply=begun(1), turn=turn(1), owed=(OwedReply(turn=turn(2)),))
-    _, owed, cut = gone_on(state, received_item_id="a1", received_ms=60_000)
-    assert [each.goes_on and each.goes_on.id for each in owed] == ["t2"]
+    state = state_of(TWO, reply=begun(1), turn=turn(1), queued=(QueuedReply(turn=turn(2)),))
+    _, replies, cut = gone_on(state, received_item_id="a1", received_ms=60_000)
+    assert [each.goes_on and each.goes_on.id for each in replies] == ["t2"]
     assert cut == []
 
 
@@ -93,21 +93,21 @@ def test_two_answers_that_play_go_on_where_the_client_is(
 ) -> None:
     earlier = (EarlierReply(reply=begun(1), turn=turn(1)),)
     state = state_of([*TWO, answer(2)], earlier=earlier, reply=begun(2), turn=turn(2))
-    _, owed, found = gone_on(state, received_item_id=item, received_ms=ms)
-    assert ([(each.words, each.later_items) for each in owed], found) == (expected, changed)
+    _, replies, found = gone_on(state, received_item_id=item, received_ms=ms)
+    assert ([(each.words, each.later_items) for each in replies], found) == (expected, changed)
 
 
 # --- what the client names --------------------------------------------------------------------
 
 
 def test_a_request_that_the_process_had_accepted_is_not_made_again() -> None:
-    state = state_of(TWO, requests=("r1", "r2"), owed=(OwedReply(turn=turn(2)),))
-    ids, owed, _ = gone_on(state, sent("q1", "r1", "q2", "r2"))
+    state = state_of(TWO, requests=("r1", "r2"), queued=(QueuedReply(turn=turn(2)),))
+    ids, replies, _ = gone_on(state, sent("q1", "r1", "q2", "r2"))
     assert ids == ["q1", "a1", "q2"]
-    assert len(owed) == 1
+    assert len(replies) == 1
 
 
-def test_a_request_that_it_did_not_know_is_owed_with_its_question() -> None:
+def test_a_request_that_it_did_not_know_is_made_with_its_question() -> None:
     """The answer before it goes on first, and does not read the question."""
     state = state_of(TWO[:2], requests=("r1",), reply=begun(1), turn=turn(1))
     ids, (rest, second), _ = gone_on(state, sent("q2", "r2"), received_item_id="a1", received_ms=500)
@@ -117,8 +117,8 @@ def test_a_request_that_it_did_not_know_is_owed_with_its_question() -> None:
 
 
 def test_each_of_several_questions_is_answered_without_those_behind_it() -> None:
-    _, owed, _ = gone_on(state_of([]), sent("q1", "r1", "q2", "r2"))
-    assert [(each.event_id, each.user_text, each.later_items) for each in owed] == [
+    _, replies, _ = gone_on(state_of([]), sent("q1", "r1", "q2", "r2"))
+    assert [(each.event_id, each.user_text, each.later_items) for each in replies] == [
         ("r1", "Question 1?", ("q2",)),
         ("r2", "Question 2?", ()),
     ]
@@ -130,7 +130,7 @@ def test_a_question_that_the_process_knew_stays_behind_a_request_that_it_did_not
 
 
 def test_an_item_behind_an_answer_that_was_due_is_not_read_by_it() -> None:
-    state = state_of([typed(1)], requests=("r1",), owed=(OwedReply(turn=turn(1)),))
+    state = state_of([typed(1)], requests=("r1",), queued=(QueuedReply(turn=turn(1)),))
     _, (first, second), _ = gone_on(state, sent("q1", "r1", "q2", "r2"))
     assert (first.later_items, second.later_items) == (("q2",), ())
 
@@ -152,12 +152,12 @@ def test_the_question_of_an_answer_that_the_store_did_not_know_stands_before_it(
 
 
 def test_answers_that_the_store_did_not_know_are_in_the_history_in_their_order() -> None:
-    """Both came as a whole since it was written: nothing is owed any more."""
-    state = state_of([typed(1)], requests=("r1",), owed=(OwedReply(turn=turn(1)),))
+    """Both came as a whole since it was written: nothing is queued any more."""
+    state = state_of([typed(1)], requests=("r1",), queued=(QueuedReply(turn=turn(1)),))
     whole = (ReceivedItem("item_s_0008", WORDS, 1_200),)
     last: dict[str, Any] = {"received_item_id": "item_s_0009", "received_text": WORDS, "received_done": True}
-    ids, owed, _ = gone_on(state, sent("q1", "q2"), received_items=whole, **last)
-    assert (ids, owed) == (["q1", "item_s_0008", "q2", "item_s_0009"], [])
+    ids, replies, _ = gone_on(state, sent("q1", "q2"), received_items=whole, **last)
+    assert (ids, replies) == (["q1", "item_s_0008", "q2", "item_s_0009"], [])
 
 
 def test_the_whole_words_of_an_earlier_answer_are_in_the_history() -> None:

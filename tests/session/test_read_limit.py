@@ -97,7 +97,7 @@ async def read_message(read_limit: ReadLimit, message: bytes = b"{}") -> None:
 
 
 def test_a_bucket_gives_its_size_at_once_and_then_so_much_a_second() -> None:
-    """What is taken beyond it is owed for exactly as long as it takes to come."""
+    """What is taken beyond it is to be waited for exactly as long as it takes to come."""
     bucket = TokenBucket(size=10, per_s=4)
     assert [bucket.take(5, 0), bucket.take(5, 0), bucket.take(2, 0)] == [-1_250_000, 0, 500_000]
     assert bucket.take(1, 500_000) == 250_000
@@ -267,7 +267,7 @@ async def test_a_recording_passes_at_once_and_a_longer_one_faster_than_it_was_sp
 
 
 async def test_a_client_that_is_gone_is_not_waited_for(monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    """However much it owes: its session ends."""
+    """However long it would have to wait: its session ends."""
     clock = HandClock(monkeypatch)
     read_limit = ReadLimit(clock)
     read_limit.is_gone = lambda: clock.slept_us >= 2_000_000

@@ -23,7 +23,7 @@ from voicepipe.session.snapshot import (
     AgentChanged,
     ItemCodec,
     OpenReply,
-    OwedReply,
+    QueuedReply,
     SessionSnapshot,
     SettingsSent,
     VariablesSet,
@@ -149,11 +149,11 @@ def test_a_clause_whose_audio_had_not_all_come_is_not_taken_for_played() -> None
 @pytest.mark.parametrize(
     ("state", "received_ms", "kinds"),
     [
-        (state_of([SPOKEN], reply()), 500, [e.ItemTruncateRequested, e.ReplyOwed]),
-        (state_of([SPOKEN], reply()), 0, [e.ItemDeleteRequested, e.ReplyOwed]),
-        (state_of([SPOKEN], reply(generated=False)), 500, [e.ItemTruncateRequested, e.ReplyOwed]),
-        (state_of([SPOKEN], reply(generated=False)), 0, [e.ItemDeleteRequested, e.ReplyOwed]),
-        (state_of(EVERY, owed=(OwedReply(),)), None, [e.ReplyOwed]),
+        (state_of([SPOKEN], reply()), 500, [e.ItemTruncateRequested, e.ReplyRestored]),
+        (state_of([SPOKEN], reply()), 0, [e.ItemDeleteRequested, e.ReplyRestored]),
+        (state_of([SPOKEN], reply(generated=False)), 500, [e.ItemTruncateRequested, e.ReplyRestored]),
+        (state_of([SPOKEN], reply(generated=False)), 0, [e.ItemDeleteRequested, e.ReplyRestored]),
+        (state_of(EVERY, queued=(QueuedReply(),)), None, [e.ReplyRestored]),
         (state_of(EVERY), None, []),
     ],
 )
@@ -164,10 +164,10 @@ def test_how_a_session_goes_on(state: SessionSnapshot, received_ms: int | None, 
     text.restore(state, request, config, EventRenderer(config))
     events = text.events(ReplySettings(instructions="Be brief."), lambda raw: None)
     assert [type(each) for each in events] == [e.ConversationRestored, *kinds]
-    if isinstance(events[-1], e.ReplyOwed):
+    if isinstance(events[-1], e.ReplyRestored):
         is_known = state.reply is not None and state.reply.is_generated
         assert bool(events[-1].words) is is_known
-    if isinstance(events[-1], e.ReplyOwed) and not events[-1].words:
+    if isinstance(events[-1], e.ReplyRestored) and not events[-1].words:
         cut = e.ItemTruncateRequested in kinds
         assert ("'One two'" in events[-1].reply.instructions) is events[-1].reply.may_be_empty is cut
         assert events[-1].reply.instructions.startswith("Be brief.")
@@ -223,7 +223,7 @@ def test_the_words_that_a_client_names_are_the_played_ones(text: str, received_m
     conversation, cut, again = takeover_events(state, request, ReplySettings())
     assert isinstance(conversation, e.ConversationRestored)
     assert isinstance(cut, e.ItemTruncateRequested)
-    assert isinstance(again, e.ReplyOwed)
+    assert isinstance(again, e.ReplyRestored)
     (item,) = conversation.items
     assert isinstance(item, Message)
     (speech,) = item.parts
@@ -247,13 +247,13 @@ def test_an_answer_that_a_client_has_whole_is_whole(received_ms: int | None) -> 
 
 
 @pytest.mark.parametrize(
-    ("is_done", "kinds"), [(False, [e.ItemTruncateRequested, e.ReplyOwed]), (True, [])], ids=["begun", "whole"]
+    ("is_done", "kinds"), [(False, [e.ItemTruncateRequested, e.ReplyRestored]), (True, [])], ids=["begun", "whole"]
 )
 def test_an_answer_that_the_store_did_not_know_is_known_from_the_client(is_done: bool, kinds: list[type]) -> None:
     """It was due in the store, and had begun since."""
     question = Message("i1", "user", (InputText("hi"),))
     request = resume_with(received_item_id="i2", received_ms=400, received_text="One two", received_done=is_done)
-    conversation, *rest = takeover_events(state_of([question], owed=(OwedReply(),)), request, ReplySettings())
+    conversation, *rest = takeover_events(state_of([question], queued=(QueuedReply(),)), request, ReplySettings())
     assert isinstance(conversation, e.ConversationRestored)
     assert [item.id for item in conversation.items] == ["i1", "i2"]
     assert [type(event) for event in rest] == kinds
@@ -263,10 +263,10 @@ def test_an_item_of_an_earlier_answer_changes_nothing() -> None:
     """The client had no output of the answer that is due."""
     earlier = Message("i0", "assistant", (OutputText("Zero."),))
     request = resume_with(received_item_id="i0", received_text="Zero.", received_done=True)
-    conversation, *rest = takeover_events(state_of([earlier], owed=(OwedReply(),)), request, ReplySettings())
+    conversation, *rest = takeover_events(state_of([earlier], queued=(QueuedReply(),)), request, ReplySettings())
     assert isinstance(conversation, e.ConversationRestored)
     assert conversation.items == (earlier,)
-    assert [type(event) for event in rest] == [e.ReplyOwed]
+    assert [type(event) for event in rest] == [e.ReplyRestored]
 
 
 INPUT = (c.Notify(a.ItemAdded(EVERY[0], None)),)
@@ -433,7 +433,7 @@ def test_words_of_an_item_that_the_store_never_saw_are_in_the_history(item_id: s
     conversation, *rest = takeover_events(state_of(EVERY[:1]), request, ReplySettings())
     assert isinstance(conversation, e.ConversationRestored)
     assert [item.id for item in conversation.items] == ["i1", *([item_id] if is_stored else [])]
-    assert [type(each) for each in rest] == ([e.ItemTruncateRequested, e.ReplyOwed] if is_stored else [])
+    assert [type(each) for each in rest] == ([e.ItemTruncateRequested, e.ReplyRestored] if is_stored else [])
 
 
 def no_agent(name: str) -> NextAgent:
@@ -458,8 +458,8 @@ def test_settings_are_made_again_in_their_order() -> None:
         return SettingsSent(msgspec.Raw(msgspec.json.encode({"type": "realtime", **fields})))
 
     def hand_over(name: str) -> NextAgent:
-        its = SessionConfig.start(session_id="sess_1", model="m", voice=name, instructions="Bills.", expires_at=0)
-        return NextAgent(name=name, config=its, stages=stages)
+        config = SessionConfig.start(session_id="sess_1", model="m", voice=name, instructions="Bills.", expires_at=0)
+        return NextAgent(name=name, config=config, stages=stages)
 
     stages: Any = None  # the session's own matter
     changes = (update(instructions="Be brief."), AgentChanged("billing"), update(audio={"output": {"speed": 1.5}}))
@@ -505,7 +505,7 @@ def test_a_function_that_ran_is_not_run_again(
     expected = replace(running, output=output, failed=True, status="completed")
     spoken = [] if played_ms is None else [replace(SPOKEN, status="incomplete")]
     assert list(conversation.items) == [EVERY[0], EVERY[4], *spoken, expected, of_client, unapproved]
-    assert isinstance(again, e.ReplyOwed)
+    assert isinstance(again, e.ReplyRestored)
     assert len(cut) == len(begun)
 
 
@@ -570,3 +570,12 @@ async def test_it_is_noted_that_the_store_has_the_latest_text() -> None:
         store.answer_now.set()
         await eventually(lambda: _is(bool(n_noted)))
     assert n_noted[0] == 2
+
+
+def test_a_snapshot_of_an_older_version_has_its_queued_replies_and_can_be_read_there() -> None:
+    """Nodes of two versions run at once while a cluster is upgraded, and sessions move both ways."""
+    older = b'{"items":[],"counts":{},"owed":[{"response_id":"r1","later_items":["q2"]}]}'
+    state = msgspec.json.decode(older, type=SessionSnapshot)
+    assert state.queued == (QueuedReply(response_id="r1", later_items=("q2",)),)
+    written = msgspec.json.decode(msgspec.json.encode(state))
+    assert written["owed"] == [{"turn": None, "response_id": "r1", "later_items": ["q2"]}]

@@ -26,8 +26,8 @@ class Scripted:
                 yield TextDelta(piece)
             yield Finished("stop")
 
-        async with aclosing(events()) as its:
-            yield its
+        async with aclosing(events()) as answers:
+            yield answers
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def test_a_turn_that_goes_on_has_its_record_where_it_does(received_ms: int) -> N
     process.scenario.answers(ANSWER)
     found, events = left(state := process.state(), received_item_id=item_of(state), received_ms=received_ms)
     (*_, rest) = events
-    assert isinstance(rest, e.ReplyOwed)
+    assert isinstance(rest, e.ReplyRestored)
     assert rest.goes_on is not None
     assert (rest.goes_on.id, rest.goes_on.cause, rest.goes_on.user_text) == (process.records[0].id, "vad", QUESTION)
     assert f"{rest.goes_on.played_text} {rest.words}".strip() == ANSWER
@@ -104,7 +104,7 @@ def test_a_turn_whose_answer_was_due_goes_on_too() -> None:
     process.scenario.says(QUESTION)
     found, events = left(process.state())
     (*_, request) = events
-    assert isinstance(request, e.ReplyOwed)
+    assert isinstance(request, e.ReplyRestored)
     assert request.goes_on is not None
     assert (request.goes_on.user_text, request.goes_on.played_text) == (QUESTION, "")
     assert found == UnstoredRecords((), ())
@@ -137,11 +137,11 @@ def test_words_of_the_processes_before_are_its_words_too() -> None:
     """A turn that moves twice has all of its words."""
     elsewhere = TurnElsewhere(id="turn_s_0001", cause="create", user_text=QUESTION, played_text="Well,")
     process = Process()
-    process.scenario._post(e.ReplyOwed(ReplySettings(), ANSWER, goes_on=elsewhere))
+    process.scenario._post(e.ReplyRestored(ReplySettings(), ANSWER, goes_on=elsewhere))
     process.scenario.answers(ANSWER)
-    its = process.state().turn
-    assert its is not None
-    assert (its.id, its.cause, its.user_text, its.played_text) == ("turn_s_0001", "create", QUESTION, "Well,")
+    turn = process.state().turn
+    assert turn is not None
+    assert (turn.id, turn.cause, turn.user_text, turn.played_text) == ("turn_s_0001", "create", QUESTION, "Well,")
 
 
 def test_an_answer_that_only_its_client_knows_is_recorded_as_the_client_has_it() -> None:
@@ -153,9 +153,9 @@ def test_an_answer_that_only_its_client_knows_is_recorded_as_the_client_has_it()
     found, events = left(state, **received)
     assert len(events) == 1
     (record,) = found.open
-    (owed,) = state.owed
-    assert owed.turn is not None
-    assert (record.id, record.outcome, record.user_text) == (owed.turn.id, "completed", QUESTION)
+    (queued,) = state.queued
+    assert queued.turn is not None
+    assert (record.id, record.outcome, record.user_text) == (queued.turn.id, "completed", QUESTION)
     assert (record.agent_text, record.played_text, record.spoken_ms) == (ANSWER, ANSWER, 900)
 
 
@@ -191,7 +191,7 @@ def test_a_turn_that_waits_for_the_clients_function_is_closed() -> None:
     process.scenario.creates_item(FunctionOutput("", "call_0", "sunny"))
     process.scenario.creates()
     found, events = left(process.state())
-    assert isinstance(events[-1], e.ReplyOwed)
+    assert isinstance(events[-1], e.ReplyRestored)
     assert found.open == ()
 
 

@@ -93,20 +93,20 @@ def plain(attributes: Any) -> dict[str, Any]:
 @pytest.fixture
 async def collector(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Collector]:
     """Answers where the environment says that the collector is."""
-    its = Collector()
+    collector = Collector()
     app = web.Application()
-    app.router.add_post("/v1/traces", its.take_spans)
-    app.router.add_post("/v1/metrics", its.take_figures)
+    app.router.add_post("/v1/traces", collector.take_spans)
+    app.router.add_post("/v1/metrics", collector.take_figures)
     runner = web.AppRunner(app, shutdown_timeout=0)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    its.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", its.url)
+    collector.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "10")
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "20")
     monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "50")
-    yield its
-    if its.stuck is not None:
-        its.stuck.set()
+    yield collector
+    if collector.stuck is not None:
+        collector.stuck.set()
     await runner.cleanup()

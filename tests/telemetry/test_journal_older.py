@@ -8,8 +8,12 @@ import pytest
 
 from voicepipe.telemetry.journal.format import read_journal
 from voicepipe.telemetry.journal.replay import replay
+from voicepipe.testing.journal_check import journal_of
 from voicepipe.testing.transitions import illegal_moves
 from voicepipe.turn import events as e
+from voicepipe.turn.conversation import InputText, Message
+from voicepipe.turn.journal import Entry, Opening
+from voicepipe.turn.settings import CoreSettings, ReplySettings, TurnSettings
 
 JOURNALS = Path(__file__).parents[1] / "data" / "journals"
 
@@ -44,3 +48,18 @@ def test_a_breach_and_a_silence_named_settings() -> None:
     found = replay(read_journal(other)).difference
     assert found is not None
     assert ("record.breach.depends_on", "llm", "instructions") in list(found.fields())
+
+
+def test_a_restored_reply_had_another_name() -> None:
+    """The journal of a session that came from another process is replayed."""
+    opening = Opening("sess_1", TurnSettings(), CoreSettings())
+    core = opening.rebuilt()
+    question = Message("q1", "user", (InputText("Hi"),))
+    events = (e.ConversationRestored((question,), (("item", 7),)), e.ReplyRestored(ReplySettings(), "Hello."))
+    entries = [Entry(10, event, core.handle(event, 10)) for event in events]
+    written = journal_of(opening, entries)
+    older = written.replace(b'"is":"ReplyRestored"', b'"is":"ReplyOwed"')
+    assert older != written
+    journal = read_journal(older)
+    assert tuple(line.event for line in journal.lines) == events
+    assert replay(journal).difference is None

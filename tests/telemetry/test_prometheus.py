@@ -187,9 +187,13 @@ def test_declared_metrics_are_exported() -> None:
     assert ours.keys() == {family.full_name.removesuffix("_total") for family in FAMILIES}
     assert all(name.startswith("process_") for name in found.keys() - ours.keys())
     for family in FAMILIES:
-        its = ours[family.full_name.removesuffix("_total")]
-        labels = set().union(*(sample.labels for sample in its.samples)) - {"le"}
-        assert (its.type, its.documentation, labels) == (family.kind, family.help, set(family.labels))
+        family_samples = ours[family.full_name.removesuffix("_total")]
+        labels = set().union(*(sample.labels for sample in family_samples.samples)) - {"le"}
+        assert (family_samples.type, family_samples.documentation, labels) == (
+            family.kind,
+            family.help,
+            set(family.labels),
+        )
 
 
 def test_names_say_their_kind_and_their_unit() -> None:

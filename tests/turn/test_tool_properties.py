@@ -82,41 +82,41 @@ class Watched:
 
     def do(self, kind: str, what: object) -> None:
         """One step."""
-        its = self.scenario
+        scenario = self.scenario
         match kind, what:
-            case "calls", list(made) if its.started():
-                its.model_requested()
-                turn, revision = its._key(-1)
+            case "calls", list(made) if scenario.started():
+                scenario.model_requested()
+                turn, revision = scenario._key(-1)
                 for index, (tool, arguments) in enumerate(made):
                     name = TOOLS[tool].tool.name
-                    its._post(e.CallGrew(turn, revision, index, f"call_{index}", name, ARGUMENTS[arguments]))
-                its.model_done("tool_calls")
-                its.voice_done()
+                    scenario._post(e.CallGrew(turn, revision, index, f"call_{index}", name, ARGUMENTS[arguments]))
+                scenario.model_done("tool_calls")
+                scenario.voice_done()
             case "ends", (int(of), int(outcome)) if self.started:
                 self.ends(self.started[of % len(self.started)], OUTCOMES[outcome])
             case "deletes", int(of) if self.n_ended:
                 item_id = list(self.n_ended)[of % len(self.n_ended)]
-                its.deletes_item(item_id)
+                scenario.deletes_item(item_id)
             case "passes", int(duration_ms):
-                its.passes(duration_ms)
-            case "answers" | "breaks", _ if its.started():
-                its.answers() if kind == "answers" else its.breaks("llm")
+                scenario.passes(duration_ms)
+            case "answers" | "breaks", _ if scenario.started():
+                scenario.answers() if kind == "answers" else scenario.breaks("llm")
             case "says" | "creates" | "cancels" | "speaks", _:
-                getattr(its, kind)()
-            case "falls_silent", _ if its._utterances:
-                its.pauses()
-                its.transcribes("Never mind.")
-                its.stops()
+                getattr(scenario, kind)()
+            case "falls_silent", _ if scenario._utterances:
+                scenario.pauses()
+                scenario.transcribes("Never mind.")
+                scenario.stops()
             case _:
                 pass
         self.look()
 
     def ends(self, call: RunTool, outcome: ToolResult) -> None:
         """A result comes. Only the first one of a call that runs counts."""
-        its, key = self.scenario, (call.turn, call.call_id)
+        scenario, key = self.scenario, (call.turn, call.call_id)
         runs = key in self._turns
         output = f"result {len(self.outputs)}"
-        its._post(e.ToolFinished(call.turn, call.call_id, output, outcome, revision=call.revision))
+        scenario._post(e.ToolFinished(call.turn, call.call_id, output, outcome, revision=call.revision))
         notices = (each.what for each in self.look() if isinstance(each, Notify))
         ended = [each.call for each in notices if isinstance(each, a.ToolEnded)]
         own = [each for each in ended if each.call_id == call.call_id]
@@ -135,13 +135,13 @@ def test_results_in_any_order(drawn: list[tuple[str, object]]) -> None:
     session.do("says", None)
     for kind, what in drawn:
         session.do(kind, what)
-    its, core = session.scenario, session.scenario.driver.core
-    its.passes(200_000)  # one never returns
+    scenario, core = session.scenario, session.scenario.driver.core
+    scenario.passes(200_000)  # one never returns
     assert core.context.turns.awaits_tools is None, "no turn waits for ever"
-    its.leaves()
+    scenario.leaves()
     session.look()
     assert core.n_stuck == 0
-    assert all(record.outcome is not None for record in its.driver.records.values())
+    assert all(record.outcome is not None for record in scenario.driver.records.values())
 
 
 def test_the_properties_see_what_they_are_for() -> None:

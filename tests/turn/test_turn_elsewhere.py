@@ -12,8 +12,8 @@ from voicepipe.turn.settings import ReplySettings
 
 ELSEWHERE = TurnElsewhere(id="turn_s_0007", cause="vad", user_text="What time is it?", played_text="It is")
 
-REQUEST = e.ReplyOwed(ReplySettings(), goes_on=ELSEWHERE)
-REST = e.ReplyOwed(ReplySettings(), "noon.", goes_on=ELSEWHERE)
+REQUEST = e.ReplyRestored(ReplySettings(), goes_on=ELSEWHERE)
+REST = e.ReplyRestored(ReplySettings(), "noon.", goes_on=ELSEWHERE)
 
 
 def only_record(scenario: Scenario) -> TurnRecord:

@@ -47,8 +47,8 @@ async def nodes(redis: RedisServer, tmp_path_factory: pytest.TempPathFactory) ->
         for name in ("one", "other"):
             (folder / name).mkdir()
             more = {"cluster.store": redis.url, "cluster.node": name}
-            its = settings(folder / name, vendor, vendor, **more)
-            servers.append(await stack.enter_async_context(running(its)))
+            node_settings = settings(folder / name, vendor, vendor, **more)
+            servers.append(await stack.enter_async_context(running(node_settings)))
         browser = await stack.enter_async_context(chromium(folder, has_microphone=False))
         one, other = servers
         yield Nodes(one, other, browser)

@@ -21,9 +21,9 @@ HERE = Path(__file__).parent
 WEB = HERE.parents[1] / "web"
 
 
-async def moved(its: NodeSet) -> dict[str, Any]:
+async def moved(nodes: NodeSet) -> dict[str, Any]:
     """Return what came of `moved.mjs` at the first node, which dies, and at the second one."""
-    first, second = its.nodes
+    first, second = nodes.nodes
 
     async def begin(_: web.Request) -> web.Response:
         await second.start()
@@ -42,7 +42,10 @@ async def moved(its: NodeSet) -> dict[str, Any]:
         async with aiohttp.ClientSession() as http, http.post(f"{first.url}/v1/realtime/client_secrets") as minted:
             secret = (await minted.json())["value"]
         await second.kill()
-        address, control = f"{its.url.replace('http', 'ws')}/v1/realtime", f"http://127.0.0.1:{runner.addresses[0][1]}"
+        address, control = (
+            f"{nodes.url.replace('http', 'ws')}/v1/realtime",
+            f"http://127.0.0.1:{runner.addresses[0][1]}",
+        )
         result: dict[str, Any] = await json_from_node(str(HERE / "moved.mjs"), str(WEB), address, secret, control)
         return result
     finally:
@@ -52,8 +55,8 @@ async def moved(its: NodeSet) -> dict[str, Any]:
 async def test_a_question_behind_an_answer_is_answered_once(tmp_path: Path) -> None:
     """Its node dies while the answer is spoken and the request waits in the client: no word is lost or comes twice."""
     with redis_server("redis") as store:
-        async with node_set(tmp_path, store, n_nodes=2) as its:
-            result = await moved(its)
+        async with node_set(tmp_path, store, n_nodes=2) as nodes:
+            result = await moved(nodes)
     assert result["waited"], "the request was not behind an answer"
     assert result["states"] == ["connecting", "open", "resuming", "open", "closed"]
     meter = WordMeter()

@@ -258,8 +258,8 @@ async def test_the_last_sound_that_came_is_named() -> None:
     async with serving(server) as address:
         result = await played(address, "ek_1", "broken")
     request = next(each for each in server.came if each["type"] == "voicepipe.resume")
-    its = [request[f"received_{name}"] for name in ("item_id", "ms", "text")]
-    assert its == ["j", 20, "Yes"], "the words that begin in it"
+    fields = [request[f"received_{name}"] for name in ("item_id", "ms", "text")]
+    assert fields == ["j", 20, "Yes"], "the words that begin in it"
     assert result["samples"] == 482
 
 

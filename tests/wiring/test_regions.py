@@ -52,12 +52,12 @@ async def places(folder: Path, vendor: FakeVendor, *names: str) -> AsyncIterator
         for name in names:
             between = await stack.enter_async_context(flaky_proxy(0))
             found[name] = Place(name, between, folder / name)
-        addresses = {f"regions.{its.name}.url": its.url for its in found.values()}
-        for its in found.values():
-            its.folder.mkdir()
-            more: dict[str, object] = {"server.token_keys": (str(pem),), "cluster.region": its.name, **addresses}
-            its.server = await stack.enter_async_context(running(settings_for(its.folder, vendor, **more)))
-            its.address.server_port = int(its.server.base_url.rpartition(":")[2])
+        addresses = {f"regions.{region.name}.url": region.url for region in found.values()}
+        for region in found.values():
+            region.folder.mkdir()
+            more: dict[str, object] = {"server.token_keys": (str(pem),), "cluster.region": region.name, **addresses}
+            region.server = await stack.enter_async_context(running(settings_for(region.folder, vendor, **more)))
+            region.address.server_port = int(region.server.base_url.rpartition(":")[2])
         yield found
 
 
@@ -71,11 +71,11 @@ async def mint(url: str) -> str:
 async def test_a_conversation_runs_in_the_region_that_is_ready(tmp_path: Path) -> None:
     async with FakeVendor() as vendor, places(tmp_path, vendor, "eu", "us") as found:
         both = await regions(found["eu"].url, timeout_ms=WAIT_MS)
-        assert {(its.name, its.url, its.is_ready, its.why) for its in both} == {
-            (name, its.url, True, "") for name, its in found.items()
+        assert {(region.name, region.url, region.is_ready, region.why) for region in both} == {
+            (name, region.url, True, "") for name, region in found.items()
         }
         assert both == in_order(both)
-        assert all(its.round_trip_ms is not None and its.round_trip_ms > 0 for its in both)
+        assert all(region.round_trip_ms is not None and region.round_trip_ms > 0 for region in both)
 
         found["eu"].address.server_port = 0  # its balancer has no node
         found["eu"].address.abort()

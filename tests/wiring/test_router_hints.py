@@ -30,7 +30,7 @@ class Store:
         self.was_read.set()
         if self.is_away:
             raise StoreUnavailable
-        return [Hint(process, 0, body) for (its, process), body in self.stored.items() if its == kind]
+        return [Hint(process, 0, body) for (stored_kind, process), body in self.stored.items() if stored_kind == kind]
 
 
 def process(store: Store, name: str) -> tuple[SharedStats, HintExchange]:

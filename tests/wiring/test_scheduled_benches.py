@@ -43,9 +43,9 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    its = Clock()
-    monkeypatch.setattr(scheduled_benches, "unix_ms", its)
-    return its
+    hand_clock = Clock()
+    monkeypatch.setattr(scheduled_benches, "unix_ms", hand_clock)
+    return hand_clock
 
 
 async def eventually_true(is_true: Callable[[], bool]) -> None:
@@ -75,9 +75,9 @@ def job(*results: Measured, request_usd: float = 0.0, every_minutes: int = 60) -
     )
 
 
-def benches_of(folder: Path, its: BenchJob, **overrides: Any) -> tuple[ScheduledBenches, list[dict[str, Any]]]:
+def benches_of(folder: Path, job: BenchJob, **overrides: Any) -> tuple[ScheduledBenches, list[dict[str, Any]]]:
     events: list[dict[str, Any]] = []
-    made = ScheduledBenches(settings_of(folder, **overrides), [its], lambda make: events.append(make()))
+    made = ScheduledBenches(settings_of(folder, **overrides), [job], lambda make: events.append(make()))
     return made, events
 
 
@@ -141,7 +141,7 @@ async def test_the_log_knows_a_run_before_its_first_request(tmp_path: Path) -> N
         states.extend(log.runs)
         return (Measured(5.0, 0.001),)
 
-    its = BenchJob(
+    job = BenchJob(
         bench="b",
         stage="llm",
         model="a/m",
@@ -150,7 +150,7 @@ async def test_the_log_knows_a_run_before_its_first_request(tmp_path: Path) -> N
         requests=1,
         measure=measure,
     )
-    benches, _ = benches_of(tmp_path, its)
+    benches, _ = benches_of(tmp_path, job)
     with open_log(tmp_path) as log:
         await benches.run_due(log)
     assert [(each.result, each.usd) for each in states] == [("began", 0.2)]
@@ -175,7 +175,7 @@ async def test_a_run_that_breaks_is_counted_and_the_next_one_goes_on(tmp_path: P
     async def measure() -> Sequence[Measured]:
         raise error
 
-    its = BenchJob(
+    job = BenchJob(
         bench="b",
         stage="llm",
         model="a/m",
@@ -184,7 +184,7 @@ async def test_a_run_that_breaks_is_counted_and_the_next_one_goes_on(tmp_path: P
         requests=1,
         measure=measure,
     )
-    benches, _ = benches_of(tmp_path, its)
+    benches, _ = benches_of(tmp_path, job)
     with open_log(tmp_path) as log:
         await benches.run_due(log)
         assert (log.runs[-1].result, bool(log.runs[-1].why)) == ("failed", True)
@@ -259,7 +259,7 @@ async def test_another_process_that_measures_is_waited_for(
         measured.set()
         return (Measured(5.0, 0.0),)
 
-    its = BenchJob(
+    job = BenchJob(
         bench="b",
         stage="llm",
         model="a/m",
@@ -268,7 +268,7 @@ async def test_another_process_that_measures_is_waited_for(
         requests=1,
         measure=measure,
     )
-    benches, _ = benches_of(tmp_path, its)
+    benches, _ = benches_of(tmp_path, job)
     monkeypatch.setattr(scheduled_benches, "MAX_WAIT_S", 0.01)
     async with asyncio.TaskGroup() as group:
         with open_log(tmp_path):

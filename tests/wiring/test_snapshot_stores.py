@@ -16,17 +16,20 @@ pytestmark = pytest.mark.slow
 async def test_a_session_moves_while_one_of_three_servers_hangs(tmp_path: Path) -> None:
     """The one that hangs has all else that the nodes share. Its session is resumed before it is back."""
     with redis_server() as store, redis_server() as second, redis_server() as third:
-        async with nodes(tmp_path, store, snapshot_stores=[store, second, third]) as its, talking(its.one) as user:
-            its.vendor.llm.cue(LlmCue(tokens=("Answer 1.",)))
+        async with (
+            nodes(tmp_path, store, snapshot_stores=[store, second, third]) as cluster,
+            talking(cluster.one) as user,
+        ):
+            cluster.vendor.llm.cue(LlmCue(tokens=("Answer 1.",)))
             assert await user.prompt("Question 1?") == "Answer 1."
-            await its.until_answered(user.session_id, 1)
+            await cluster.until_answered(user.session_id, 1)
             store.freeze()
             try:
-                await its.one.kill()
-                resumed = await user.resume_at(its.other.url)
-                its.vendor.llm.cue(LlmCue(tokens=("Answer 2.",)))
+                await cluster.one.kill()
+                resumed = await user.resume_at(cluster.other.url)
+                cluster.vendor.llm.cue(LlmCue(tokens=("Answer 2.",)))
                 answer = await user.prompt("Question 2?")
             finally:
                 store.thaw()
     assert (resumed["type"], resumed["moved"], answer) == ("voicepipe.resumed", True, "Answer 2.")
-    assert [words for role, words in read_by_llm(its.vendor) if role == "user"] == ["Question 1?", "Question 2?"]
+    assert [words for role, words in read_by_llm(cluster.vendor) if role == "user"] == ["Question 1?", "Question 2?"]

@@ -145,8 +145,8 @@ def test_what_no_stt_and_tts_can_serve_is_logged(
     limits: list[tuple[str, str]],
 ) -> None:
     overrides = {f"agents.default.{name}": value for name, value in options.items()}
-    its = load(overrides=overrides, environ={"HOME": str(tmp_path)}, folder=tmp_path)
+    loaded = load(overrides=overrides, environ={"HOME": str(tmp_path)}, folder=tmp_path)
     with caplog.at_level(logging.WARNING):
-        startup_checks.log_language_limits(its, lambda agent: stt)
+        startup_checks.log_language_limits(loaded, lambda agent: stt)
     logged = [record.fields for record in caplog.records]  # type: ignore[attr-defined]
     assert logged == [{"setting": f"agents.default.{stage}", "why": why} for stage, why in limits]

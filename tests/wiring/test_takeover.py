@@ -184,21 +184,21 @@ def read_by_llm(vendor: FakeVendor) -> list[tuple[str, str]]:
 
 async def test_the_whole_conversation_comes_over(tmp_path: Path, redis: RedisServer) -> None:
     """Its items in their order, the client's settings; and the client goes on."""
-    async with nodes(tmp_path, redis) as its, talking(its.one, instructions="Speak of ships.") as user:
+    async with nodes(tmp_path, redis) as cluster, talking(cluster.one, instructions="Speak of ships.") as user:
         for number in (1, 2):
-            its.vendor.llm.cue(LlmCue(tokens=(f"Answer {number}.",)))
+            cluster.vendor.llm.cue(LlmCue(tokens=(f"Answer {number}.",)))
             assert await user.prompt(f"Question {number}?") == f"Answer {number}."
-        await its.until_answered(user.session_id, 2)
-        await its.one.kill()
-        resumed = await user.resume_at(its.other.url)
+        await cluster.until_answered(user.session_id, 2)
+        await cluster.one.kill()
+        resumed = await user.resume_at(cluster.other.url)
         assert (resumed["type"], resumed["moved"], resumed["session_id"]) == (
             "voicepipe.resumed",
             True,
             user.session_id,
         )
-        its.vendor.llm.cue(LlmCue(tokens=("Answer 3.",)))
+        cluster.vendor.llm.cue(LlmCue(tokens=("Answer 3.",)))
         assert await user.prompt("Question 3?") == "Answer 3."
-    assert read_by_llm(its.vendor) == [
+    assert read_by_llm(cluster.vendor) == [
         ("system", "Speak of ships."),
         ("user", "Question 1?"),
         ("assistant", "Answer 1."),
@@ -234,21 +234,21 @@ async def test_the_agent_and_the_variables_of_its_hook_come_over(
     agent, instructions = (
         ("billing", "You do the bills of Ada.") if hands_over else ("default", "You are the front for Ada.")
     )
-    async with nodes(tmp_path, redis, program=(str(program),)) as its, talking(its.one) as user:
+    async with nodes(tmp_path, redis, program=(str(program),)) as cluster, talking(cluster.one) as user:
         call = CallCue("hand_over", ('{"agent": "billing"}',))
-        its.vendor.llm.usual = LlmCue(tokens=("Yes.",))
+        cluster.vendor.llm.usual = LlmCue(tokens=("Yes.",))
         if hands_over:
-            its.vendor.llm.cue(LlmCue(calls=(call,), finish="tool_calls"))
+            cluster.vendor.llm.cue(LlmCue(calls=(call,), finish="tool_calls"))
         assert await user.prompt("Hello?") == "Yes."
-        await its.until_answered(user.session_id, 1)
-        await its.one.kill()
-        assert (await user.resume_at(its.other.url))["type"] == "voicepipe.resumed"
+        await cluster.until_answered(user.session_id, 1)
+        await cluster.one.kill()
+        assert (await user.resume_at(cluster.other.url))["type"] == "voicepipe.resumed"
         assert await user.prompt("And now?") == "Yes."
-        assert read_by_llm(its.vendor)[0] == ("system", instructions)
+        assert read_by_llm(cluster.vendor)[0] == ("system", instructions)
 
         async def second_turn() -> dict[str, Any] | None:
             """Return the newest record; None: that of the second turn is not stored yet."""
-            turns = await closed_turns(its.other.url, user.session_id)
+            turns = await closed_turns(cluster.other.url, user.session_id)
             return turns[0] if turns is not None and len(turns) == 2 else None
 
         newest = await eventually(second_turn)
@@ -258,16 +258,16 @@ async def test_the_agent_and_the_variables_of_its_hook_come_over(
 
 async def test_a_node_that_is_taken_over_can_be_resumed_from(tmp_path: Path, redis: RedisServer) -> None:
     """On its own, after the socket broke: with the secret that it gave."""
-    async with nodes(tmp_path, redis) as its, talking(its.one) as user:
+    async with nodes(tmp_path, redis) as cluster, talking(cluster.one) as user:
         await user.prompt("Question 1?")
-        await its.until_answered(user.session_id, 1)
-        await its.one.kill()
-        await user.resume_at(its.other.url)
+        await cluster.until_answered(user.session_id, 1)
+        await cluster.one.kill()
+        await user.resume_at(cluster.other.url)
         await user.prompt("Question 2?")
         await user.break_connection()
         await user.resume()
         await user.prompt("Question 3?")
-    assert [words for role, words in read_by_llm(its.vendor) if role == "user"] == [
+    assert [words for role, words in read_by_llm(cluster.vendor) if role == "user"] == [
         f"Question {number}?" for number in (1, 2, 3)
     ]
 
@@ -275,14 +275,14 @@ async def test_a_node_that_is_taken_over_can_be_resumed_from(tmp_path: Path, red
 async def test_what_was_not_played_is_said_again_and_no_more(tmp_path: Path, redis: RedisServer) -> None:
     """The client names the last sound that it received: played words and the words of the new response are the answer,
     each once."""
-    async with nodes(tmp_path, redis) as its, talking(its.one, modality="audio") as user:
-        its.vendor.llm.cue(LlmCue(tokens=tuple(f"{word} " for word in ANSWER.split())))
+    async with nodes(tmp_path, redis) as cluster, talking(cluster.one, modality="audio") as user:
+        cluster.vendor.llm.cue(LlmCue(tokens=tuple(f"{word} " for word in ANSWER.split())))
         await user.prompt("When does it leave?")
         item_id = next(e["item"]["id"] for e in user.events if e["type"] == "response.output_item.done")
-        snapshot = await its.until_written(user.session_id, '"is_synthesized":true')
+        snapshot = await cluster.until_written(user.session_id, '"is_synthesized":true')
         assert snapshot["reply"]["item_id"] == item_id
-        await its.one.kill()
-        await user.resume_at(its.other.url, received_item_id=item_id, received_ms=1_000)
+        await cluster.one.kill()
+        await user.resume_at(cluster.other.url, received_item_id=item_id, received_ms=1_000)
         cut = await user.until("conversation.item.truncated")
         rest = await user.answer()
         await user.send("conversation.item.retrieve", item_id=item_id)
@@ -291,20 +291,20 @@ async def test_what_was_not_played_is_said_again_and_no_more(tmp_path: Path, red
     assert played
     assert rest
     assert f"{played} {rest}".split() == ANSWER.split()
-    assert len(its.vendor.llm.received) == 1, "the LLM was asked again for words that were known"
+    assert len(cluster.vendor.llm.received) == 1, "the LLM was asked again for words that were known"
 
 
 async def test_a_reply_that_was_played_to_its_end_is_not_repeated(tmp_path: Path, redis: RedisServer) -> None:
-    async with nodes(tmp_path, redis) as its, talking(its.one, modality="audio") as user:
-        its.vendor.llm.cue(LlmCue(tokens=("It leaves at noon.",)))
+    async with nodes(tmp_path, redis) as cluster, talking(cluster.one, modality="audio") as user:
+        cluster.vendor.llm.cue(LlmCue(tokens=("It leaves at noon.",)))
         await user.prompt("When does it leave?")
         item_id = next(e["item"]["id"] for e in user.events if e["type"] == "response.output_item.done")
-        await its.until_written(user.session_id, '"is_synthesized":true')
-        await its.one.kill()
-        await user.resume_at(its.other.url, received_item_id=item_id, received_ms=60_000)
-        its.vendor.llm.cue(LlmCue(tokens=("Yes.",)))
+        await cluster.until_written(user.session_id, '"is_synthesized":true')
+        await cluster.one.kill()
+        await user.resume_at(cluster.other.url, received_item_id=item_id, received_ms=60_000)
+        cluster.vendor.llm.cue(LlmCue(tokens=("Yes.",)))
         assert await user.prompt("Sure?") == "Yes."
-    assert [words for role, words in read_by_llm(its.vendor) if role == "assistant"] == ["It leaves at noon."]
+    assert [words for role, words in read_by_llm(cluster.vendor) if role == "assistant"] == ["It leaves at noon."]
 
 
 @pytest.mark.parametrize("received_ms", [60_000, 1_000], ids=["all was heard", "the rest is said"])
@@ -312,17 +312,17 @@ async def test_a_turn_whose_node_dies_has_one_record_at_the_other(
     tmp_path: Path, redis: RedisServer, received_ms: int
 ) -> None:
     """Under the id that its client knows, with the question and all words of the answer."""
-    async with nodes(tmp_path, redis) as its, talking(its.one, modality="audio") as user:
-        its.vendor.llm.cue(LlmCue(tokens=tuple(f"{word} " for word in ANSWER.split())))
+    async with nodes(tmp_path, redis) as cluster, talking(cluster.one, modality="audio") as user:
+        cluster.vendor.llm.cue(LlmCue(tokens=tuple(f"{word} " for word in ANSWER.split())))
         await user.prompt("When does it leave?")
         item_id = next(e["item"]["id"] for e in user.events if e["type"] == "response.output_item.done")
-        snapshot = await its.until_written(user.session_id, '"is_synthesized":true')
-        await its.one.kill()
-        await user.resume_at(its.other.url, received_item_id=item_id, received_ms=received_ms)
+        snapshot = await cluster.until_written(user.session_id, '"is_synthesized":true')
+        await cluster.one.kill()
+        await user.resume_at(cluster.other.url, received_item_id=item_id, received_ms=received_ms)
         if received_ms < 60_000:
             await user.answer()
         await user.line.close()
-        records = await eventually(lambda: closed_turns(its.other.url, user.session_id))
+        records = await eventually(lambda: closed_turns(cluster.other.url, user.session_id))
     (record,) = records
     assert record["id"] == snapshot["turn"]["id"]
     assert (record["cause"], record["user_text"]) == ("create", "When does it leave?")
@@ -333,20 +333,20 @@ async def test_a_turn_whose_client_does_not_come_back_is_recorded_as_over_by_ano
     tmp_path: Path, redis: RedisServer
 ) -> None:
     """As its node left it: half an answer. Its snapshot is then deleted."""
-    async with nodes(tmp_path, redis) as its, talking(its.one) as user:
-        its.vendor.llm.cue(LlmCue(tokens=("It ", "leaves ", "at ", "noon."), hold=Hold(after=2)))
+    async with nodes(tmp_path, redis) as cluster, talking(cluster.one) as user:
+        cluster.vendor.llm.cue(LlmCue(tokens=("It ", "leaves ", "at ", "noon."), hold=Hold(after=2)))
         content = [{"type": "input_text", "text": "When does it leave?"}]
         await user.send("conversation.item.create", item={"type": "message", "role": "user", "content": content})
         await user.send("response.create")
         await user.until("response.output_text.delta")
-        snapshot = await its.until_written(user.session_id, r'"role":"assistant"')
-        await its.one.kill()
-        await its.store._calls.command("EXPIRE", f"{its.store._prefix}snapshot:{user.session_id}", 30)
-        await its.store._calls.command("ZINCRBY", f"{its.store._prefix}snapshots", -90, user.session_id)
-        (record,) = await eventually(lambda: closed_turns(its.other.url, user.session_id))
+        snapshot = await cluster.until_written(user.session_id, r'"role":"assistant"')
+        await cluster.one.kill()
+        await cluster.store._calls.command("EXPIRE", f"{cluster.store._prefix}snapshot:{user.session_id}", 30)
+        await cluster.store._calls.command("ZINCRBY", f"{cluster.store._prefix}snapshots", -90, user.session_id)
+        (record,) = await eventually(lambda: closed_turns(cluster.other.url, user.session_id))
 
         async def gone() -> bool | None:
-            return not await its.store.snapshots.has_snapshot(user.session_id) or None
+            return not await cluster.store.snapshots.has_snapshot(user.session_id) or None
 
         await eventually(gone)
     assert (record["id"], record["reason"]) == (snapshot["turn"]["id"], LEFT)
@@ -364,21 +364,21 @@ async def closed_turns(url: str, session_id: str) -> list[dict[str, Any]] | None
 async def test_an_open_llm_call_begins_again(tmp_path: Path, redis: RedisServer) -> None:
     """The client gets the end of the response that was open, and the whole answer in another one."""
     hold = Hold(after=2)
-    async with nodes(tmp_path, redis) as its, talking(its.one) as user:
-        its.vendor.llm.cue(LlmCue(tokens=("It ", "leaves ", "at ", "noon."), hold=hold))
+    async with nodes(tmp_path, redis) as cluster, talking(cluster.one) as user:
+        cluster.vendor.llm.cue(LlmCue(tokens=("It ", "leaves ", "at ", "noon."), hold=hold))
         content = [{"type": "input_text", "text": "When does it leave?"}]
         await user.send("conversation.item.create", item={"type": "message", "role": "user", "content": content})
         await user.send("response.create")
         begun = (await user.until("response.created"))["response"]["id"]
-        await its.until_written(user.session_id, begun)
-        await its.one.kill()
+        await cluster.until_written(user.session_id, begun)
+        await cluster.one.kill()
         hold.release.set()
-        its.vendor.llm.cue(LlmCue(tokens=("It ", "leaves ", "at ", "noon.")))
-        await user.resume_at(its.other.url)
+        cluster.vendor.llm.cue(LlmCue(tokens=("It ", "leaves ", "at ", "noon.")))
+        await user.resume_at(cluster.other.url)
         ended = (await user.until("response.done"))["response"]
         assert (ended["id"], ended["status"]) == (begun, "cancelled")
         assert await user.answer() == "It leaves at noon."
-    assert [role for role, _ in read_by_llm(its.vendor)] == ["system", "user"], "half an answer is in the history"
+    assert [role for role, _ in read_by_llm(cluster.vendor)] == ["system", "user"], "half an answer is in the history"
 
 
 @pytest.mark.parametrize("rest", ["Go on.", "."], ids=["words", "a full stop"])
@@ -389,26 +389,26 @@ async def test_an_llm_call_that_was_played_in_part_goes_on_behind_the_played_wor
     then nothing failed, and nobody apologises."""
     words = ANSWER.split()
     hold = Hold(after=len(words) - 2)
-    async with nodes(tmp_path, redis) as its, talking(its.one, modality="audio") as user:
-        its.vendor.llm.cue(LlmCue(tokens=tuple(f"{word} " for word in words), hold=hold))
+    async with nodes(tmp_path, redis) as cluster, talking(cluster.one, modality="audio") as user:
+        cluster.vendor.llm.cue(LlmCue(tokens=tuple(f"{word} " for word in words), hold=hold))
         content = [{"type": "input_text", "text": "When does it leave?"}]
         await user.send("conversation.item.create", item={"type": "message", "role": "user", "content": content})
         await user.send("response.create")
         item_id = (await user.until("response.output_item.added"))["item"]["id"]
         await user.until("response.output_audio.delta")
-        await its.until_written(user.session_id, re.compile(r'"sound_ms":[1-9]'))
-        await its.one.kill()
+        await cluster.until_written(user.session_id, re.compile(r'"sound_ms":[1-9]'))
+        await cluster.one.kill()
         hold.release.set()
-        its.vendor.llm.cue(LlmCue(tokens=(rest,)))
-        await user.resume_at(its.other.url, received_item_id=item_id, received_ms=700)
+        cluster.vendor.llm.cue(LlmCue(tokens=(rest,)))
+        await user.resume_at(cluster.other.url, received_item_id=item_id, received_ms=700)
         await user.until("conversation.item.truncated")
         ended = await user.until("response.done", lambda event: event["response"]["status"] != "cancelled")
         assert ended["response"]["status"] == "completed"
-    *_, (role, played) = read_by_llm(its.vendor)
+    *_, (role, played) = read_by_llm(cluster.vendor)
     assert role == "assistant"
     assert played.split() == words[: len(played.split())]
     assert 0 < len(played.split()) < len(words) - 2
-    assert repr(played) in read_by_llm(its.vendor)[0][1]
+    assert repr(played) in read_by_llm(cluster.vendor)[0][1]
 
 
 @asynccontextmanager
@@ -438,83 +438,83 @@ async def test_a_function_with_side_effects_is_called_once(tmp_path: Path, redis
     """It runs when its node dies: the other node does not call it, and the LLM reads that its outcome is not known."""
     async with hanging_backend() as (url, calls):
         agent = f'tools = ["book"]\n[tools.book]\nurl = "{url}/book"\ndescription = "Book a seat."\n'
-        async with nodes(tmp_path, redis, agent=agent) as its, talking(its.one) as user:
-            its.vendor.llm.cue(LlmCue(calls=(CallCue("book", ("{}",)),)))
+        async with nodes(tmp_path, redis, agent=agent) as cluster, talking(cluster.one) as user:
+            cluster.vendor.llm.cue(LlmCue(calls=(CallCue("book", ("{}",)),)))
             content = [{"type": "input_text", "text": "Book a seat."}]
             await user.send("conversation.item.create", item={"type": "message", "role": "user", "content": content})
             await user.send("response.create")
             async with asyncio.timeout(WAIT_S):
                 assert await calls.get() == "/book"
-            await its.one.kill()
-            its.vendor.llm.cue(LlmCue(tokens=("I ", "will ", "check.")))
-            resumed = await user.resume_at(its.other.url)
+            await cluster.one.kill()
+            cluster.vendor.llm.cue(LlmCue(tokens=("I ", "will ", "check.")))
+            resumed = await user.resume_at(cluster.other.url)
             assert resumed["answer_follows"] is True
             # The response that called the function ends first, if the store knew it: it has no words.
             assert (await user.answer() or await user.answer()) == "I will check."
         assert calls.empty()
-        (result,) = (each for each in its.vendor.llm.received[-1].question["messages"] if each["role"] == "tool")
+        (result,) = (each for each in cluster.vendor.llm.received[-1].question["messages"] if each["role"] == "tool")
         assert result["content"] == UNKNOWN_OUTCOME
 
 
 async def test_a_node_that_is_stopped_has_its_clients_move(tmp_path: Path, redis: RedisServer) -> None:
     """SIGTERM: the client moves once the store has the latest snapshot; the node ends as
     soon as nobody is left, however long it may drain."""
-    async with nodes(tmp_path, redis, drain_ms=600_000) as its, talking(its.one) as user:
+    async with nodes(tmp_path, redis, drain_ms=600_000) as cluster, talking(cluster.one) as user:
         await user.prompt("Question 1?")
-        its.one.process.terminate()
+        cluster.one.process.terminate()
         notice = await user.until("voicepipe.going_away")
         assert 0 < notice["within_ms"] <= 600_000
-        assert (await user.resume_at(its.other.url))["moved"] is True
+        assert (await user.resume_at(cluster.other.url))["moved"] is True
         async with asyncio.timeout(WAIT_S):
-            await its.one.process.wait()
+            await cluster.one.process.wait()
         await user.prompt("Question 2?")
-    assert [words for role, words in read_by_llm(its.vendor) if role == "user"] == ["Question 1?", "Question 2?"]
+    assert [words for role, words in read_by_llm(cluster.vendor) if role == "user"] == ["Question 1?", "Question 2?"]
 
 
 async def test_a_turn_ends_at_the_node_that_stops(tmp_path: Path, redis: RedisServer) -> None:
     """Its client is asked to move behind the answer."""
     hold = Hold(after=2)
-    async with nodes(tmp_path, redis, drain_ms=600_000) as its, talking(its.one) as user:
-        its.vendor.llm.cue(LlmCue(tokens=("It ", "leaves ", "at ", "noon."), hold=hold))
+    async with nodes(tmp_path, redis, drain_ms=600_000) as cluster, talking(cluster.one) as user:
+        cluster.vendor.llm.cue(LlmCue(tokens=("It ", "leaves ", "at ", "noon."), hold=hold))
         content = [{"type": "input_text", "text": "When does it leave?"}]
         await user.send("conversation.item.create", item={"type": "message", "role": "user", "content": content})
         await user.send("response.create")
         await user.until("response.output_text.delta")
-        its.one.process.terminate()
-        await eventually(lambda: refuses(its.one))
+        cluster.one.process.terminate()
+        await eventually(lambda: refuses(cluster.one))
         hold.release.set()
         assert await user.answer() == "It leaves at noon."
         await user.until("voicepipe.going_away")
         assert "voicepipe.going_away" not in user.kinds()[: user.kinds().index("response.done")]
-        assert (await user.resume_at(its.other.url))["moved"] is True
+        assert (await user.resume_at(cluster.other.url))["moved"] is True
 
 
 async def test_a_turn_that_lasts_too_long_goes_on_elsewhere(tmp_path: Path, redis: RedisServer) -> None:
     """In the second half of the drain the client is asked in the middle of a turn; one that does not obey is closed
     with a code of its own."""
-    async with nodes(tmp_path, redis, drain_ms=200) as its, talking(its.one) as user:
-        its.vendor.llm.cue(LlmCue(tokens=("It ", "leaves ", "at ", "noon."), hold=Hold(after=2)))
+    async with nodes(tmp_path, redis, drain_ms=200) as cluster, talking(cluster.one) as user:
+        cluster.vendor.llm.cue(LlmCue(tokens=("It ", "leaves ", "at ", "noon."), hold=Hold(after=2)))
         content = [{"type": "input_text", "text": "When does it leave?"}]
         await user.send("conversation.item.create", item={"type": "message", "role": "user", "content": content})
         await user.send("response.create")
         await user.until("response.output_text.delta")
-        its.one.process.terminate()
+        cluster.one.process.terminate()
         await user.until("voicepipe.going_away")
         stopping = await user.until("error")
         with pytest.raises(ConnectionError):
             await user.next()
         assert (stopping["error"]["code"], user.close_code) == ("server_stopping", 1012)
-        its.vendor.llm.cue(LlmCue(tokens=("It ", "leaves ", "at ", "noon.")))
-        assert (await user.resume_at(its.other.url))["moved"] is True
+        cluster.vendor.llm.cue(LlmCue(tokens=("It ", "leaves ", "at ", "noon.")))
+        assert (await user.resume_at(cluster.other.url))["moved"] is True
         await user.until("response.done", lambda event: event["response"]["status"] == "cancelled")
         assert await user.answer() == "It leaves at noon."
 
 
 async def test_a_client_that_cannot_move_learns_why_it_is_closed(tmp_path: Path, redis: RedisServer) -> None:
-    async with nodes(tmp_path, redis, drain_ms=100) as its, aiohttp.ClientSession() as http:
-        user = User(await http.ws_connect(f"{its.one.url}/v1/realtime", max_msg_size=0))
+    async with nodes(tmp_path, redis, drain_ms=100) as cluster, aiohttp.ClientSession() as http:
+        user = User(await http.ws_connect(f"{cluster.one.url}/v1/realtime", max_msg_size=0))
         await user.until("session.created")
-        its.one.process.terminate()
+        cluster.one.process.terminate()
         stopping = await user.until("error")
         with pytest.raises(ConnectionError):
             await user.next()
@@ -534,16 +534,16 @@ async def refuses(node: Node) -> bool | None:
 async def test_a_session_is_at_one_node_only(tmp_path: Path, redis: RedisServer) -> None:
     """A client that resumes at another node although its own lives: that one ends the session there. A secret is good
     once."""
-    async with nodes(tmp_path, redis) as its, talking(its.one) as user:
+    async with nodes(tmp_path, redis) as cluster, talking(cluster.one) as user:
         await user.prompt("Question 1?")
-        await its.until_answered(user.session_id, 1)
+        await cluster.until_answered(user.session_id, 1)
         await user.break_connection()
         used = user.secret
-        await user.resume_at(its.other.url)
+        await user.resume_at(cluster.other.url)
         await user.prompt("Question 2?")
 
         async def moved() -> bool | None:
-            return [await its.one.n_sessions(), await its.other.n_sessions()] == [0, 1] or None
+            return [await cluster.one.n_sessions(), await cluster.other.n_sessions()] == [0, 1] or None
 
         await eventually(moved)
         again = await user.request_resume(used, None)
@@ -552,26 +552,26 @@ async def test_a_session_is_at_one_node_only(tmp_path: Path, redis: RedisServer)
 
 async def test_a_wrong_secret_takes_nothing(tmp_path: Path, redis: RedisServer) -> None:
     """The session stays where it is, and its own client can resume it."""
-    async with nodes(tmp_path, redis) as its, talking(its.one) as user:
+    async with nodes(tmp_path, redis) as cluster, talking(cluster.one) as user:
         await user.prompt("Question 1?")
-        await its.until_answered(user.session_id, 1)
+        await cluster.until_answered(user.session_id, 1)
         right, user.secret = user.secret, "wrong"
-        refused = await user.resume_at(its.other.url)
+        refused = await user.resume_at(cluster.other.url)
         assert refused["error"]["code"] == "resume_refused"
         user.secret = right
-        assert (await user.resume_at(its.one.url)).get("moved") is False
+        assert (await user.resume_at(cluster.one.url)).get("moved") is False
         async with asyncio.timeout(WAIT_S):
             await user.prompt("Question 2?")
 
 
 async def test_a_session_that_has_ended_leaves_no_snapshot(tmp_path: Path, redis: RedisServer) -> None:
-    async with nodes(tmp_path, redis) as its:
-        async with talking(its.one) as user:
+    async with nodes(tmp_path, redis) as cluster:
+        async with talking(cluster.one) as user:
             await user.prompt("Question 1?")
-            await its.until_answered(user.session_id, 1)
+            await cluster.until_answered(user.session_id, 1)
 
         async def gone() -> bool | None:
-            return not await its.store.snapshots.has_snapshot(user.session_id) or None
+            return not await cluster.store.snapshots.has_snapshot(user.session_id) or None
 
         await eventually(gone)
 
@@ -580,15 +580,15 @@ async def test_a_node_that_is_killed_when_a_session_is_closed_has_stored_its_rec
     tmp_path: Path, redis: RedisServer
 ) -> None:
     """The turn was cut by the end of the session. The node is killed when its client has the answer to its close."""
-    async with nodes(tmp_path, redis) as its:
-        async with talking(its.one) as user:
-            its.vendor.llm.cue(LlmCue(tokens=("It ", "leaves."), hold=Hold(after=1)))
+    async with nodes(tmp_path, redis) as cluster:
+        async with talking(cluster.one) as user:
+            cluster.vendor.llm.cue(LlmCue(tokens=("It ", "leaves."), hold=Hold(after=1)))
             content = [{"type": "input_text", "text": "When does it leave?"}]
             await user.send("conversation.item.create", item={"type": "message", "role": "user", "content": content})
             await user.send("response.create")
             await user.until("response.output_text.delta")
-            await its.until_written(user.session_id, "When does it leave?")
-        await its.one.kill()
+            await cluster.until_written(user.session_id, "When does it leave?")
+        await cluster.one.kill()
     store = await SqliteTurnStore.open(tmp_path / "one" / "data" / "turns.sqlite3")
     try:
         turns = (await store.list(None, TurnQuery(session=user.session_id))).turns

@@ -23,7 +23,11 @@ def test_each_agent_has_its_own_vad() -> None:
     """By default that of `agents.default`, which has the model. A client's settings leave it as it is."""
     overrides = {"agents.default.vad": "webrtc", "agents.bank.vad": "silero", "agents.shop.voice": "v"}
     agents = load(overrides=overrides).agents
-    assert {name: its.vad for name, its in agents.items()} == {"default": "webrtc", "bank": "silero", "shop": "webrtc"}
+    assert {name: agent.vad for name, agent in agents.items()} == {
+        "default": "webrtc",
+        "bank": "silero",
+        "shop": "webrtc",
+    }
     assert config_of(AgentSettings(), GRANT).vad == "silero"
     assert config_of(AgentSettings(vad="webrtc"), GRANT).merged(G711).vad == "webrtc"
 

@@ -21,11 +21,11 @@ from voicepipe.wiring.server import WorkerParts
 
 async def test_messages_after_the_end_of_the_server_are_dropped(tmp_path: Path) -> None:
     """Its stores are closed: freeing the slots of another worker that ended meanwhile ended this one with an error."""
-    ours, its = socket.socketpair()
+    ours, remote = socket.socketpair()
     async with FakeVendor() as vendor, background_tasks() as tasks:
         received: list[bytes] = []
         supervisor = Channel(ours, lambda data, _: received.append(data), lambda: None)
-        link = WorkerLink(its, 0, 2, tasks)
+        link = WorkerLink(remote, 0, 2, tasks)
         overrides = {
             "server.data_dir": str(tmp_path / "data"),
             "server.drain_ms": 0,

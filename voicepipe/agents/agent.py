@@ -81,8 +81,8 @@ class Agent:
     ) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
         """Make a function one that this agent may call: `@agent.tool`, or with the options of `tool`."""
 
-        def added(its: Callable[..., Any]) -> FunctionTool:
-            made = tool(name=name, timeout_ms=timeout_ms, side_effects=side_effects, cancellable=cancellable)(its)
+        def added(decorated: Callable[..., Any]) -> FunctionTool:
+            made = tool(name=name, timeout_ms=timeout_ms, side_effects=side_effects, cancellable=cancellable)(decorated)
             self._add(made)
             return made
 
@@ -117,8 +117,8 @@ class Agent:
 
         return added
 
-    def _add(self, its: ServerTool) -> None:
-        name = its.facts.tool.name
+    def _add(self, server_tool: ServerTool) -> None:
+        name = server_tool.facts.tool.name
         if name in self.tools:
             raise ConfigError(f"agent {self.name}: expected tools of different names, got two called {name!r}")
-        self.tools[name] = its
+        self.tools[name] = server_tool

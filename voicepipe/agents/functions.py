@@ -102,10 +102,10 @@ def tool(
         ConfigError: LLMs refuse the name, or a parameter has no type, or one that JSON does not have.
     """
 
-    def made(its: Callable[..., Any]) -> FunctionTool:
+    def made(decorated: Callable[..., Any]) -> FunctionTool:
         return FunctionTool(
-            its,
-            name=name or its.__name__,
+            decorated,
+            name=name or decorated.__name__,
             timeout_ms=timeout_ms,
             side_effects=side_effects,
             cancellable=cancellable,

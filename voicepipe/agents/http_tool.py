@@ -51,23 +51,23 @@ class HttpTool:
         Raises:
             ToolError: wrong arguments, no connection, or another status than 2xx.
         """
-        its = self._options
+        options = self._options
         named = {name: value for name, value in self._parameters.read(arguments).items() if value is not None}
-        url = _address(its.url, {name: quote(_text(named.get(name, "")), safe="") for name in self._in_url})
+        url = _address(options.url, {name: quote(_text(named.get(name, "")), safe="") for name in self._in_url})
         rest = {name: value for name, value in named.items() if name not in self._in_url}
         body, query = b"", None
-        if its.method in ("GET", "DELETE"):
+        if options.method in ("GET", "DELETE"):
             query = [(name, _text(each)) for name, value in rest.items() for each in _each(value)]
         else:
-            body = msgspec.json.encode({"tool": its.name, "arguments": named, "session": _plain(session)})
-        headers = {**({"Content-Type": "application/json"} if body else {}), **dict(its.headers)}
-        if its.secrets:
+            body = msgspec.json.encode({"tool": options.name, "arguments": named, "session": _plain(session)})
+        headers = {**({"Content-Type": "application/json"} if body else {}), **dict(options.headers)}
+        if options.secrets:
             call_id = f"call_{secrets.token_urlsafe(18)}"
-            headers |= signature_headers(its.secrets, call_id, body, now_s=unix_s())
+            headers |= signature_headers(options.secrets, call_id, body, now_s=unix_s())
         try:
             with answer_from_outside(url):
                 async with self._http.request(
-                    its.method, url, params=query, data=body or None, headers=headers, allow_redirects=False
+                    options.method, url, params=query, data=body or None, headers=headers, allow_redirects=False
                 ) as answer:
                     text = without(self._hidden, (await _read(answer)).decode("utf-8", "replace"))
         except (aiohttp.ClientError, OSError) as why:

@@ -76,20 +76,20 @@ def languages_between(pair: Sequence[str], tables: Mapping[str, LanguageSettings
         tables: the voices, instructions and fillers of languages, by tag.
     """
     for source, target in (tuple(pair), tuple(reversed(pair))):
-        its = _table_of(target, tables)
+        table = _table_of(target, tables)
         direction = f"The latest message is in {name_of(source)}: translate it into {name_of(target)}."
         yield LanguageSettings(
             tag=target,
             user_tag=source,
-            voice=its.voice,
-            instructions="\n\n".join(filter(None, (direction, its.instructions))),
-            filler=its.filler,
+            voice=table.voice,
+            instructions="\n\n".join(filter(None, (direction, table.instructions))),
+            filler=table.filler,
         )
 
 
 def _table_of(tag: str, tables: Mapping[str, LanguageSettings]) -> LanguageSettings:
     """Return the table of a tag: its own, or that of a tag with the same first part (`de` for `de-AT`)."""
-    by_tag = {name.lower(): its for name, its in tables.items()}
+    by_tag = {name.lower(): table for name, table in tables.items()}
     primary = tag.lower().partition("-")[0]
-    same = (its for name, its in by_tag.items() if name.partition("-")[0] == primary)
+    same = (table for name, table in by_tag.items() if name.partition("-")[0] == primary)
     return by_tag.get(tag.lower()) or next(same, LanguageSettings(tag=tag))

@@ -165,8 +165,8 @@ def _within_limits(tools: Iterable[McpTool]) -> Iterator[McpTool]:
     """Yield the tools up to the first that is too many, or too much for one event to a client."""
     n_chars = 0
     for position, tool in enumerate(tools):
-        its = tool.facts.tool
-        n_chars += len(its.description) + len(its.parameters_json)
+        definition = tool.facts.tool
+        n_chars += len(definition.description) + len(definition.parameters_json)
         if position >= MAX_TOOLS or n_chars > MAX_LIST_CHARS:
             return
         yield tool

@@ -153,9 +153,9 @@ class EchoDetector:
         alike, late = self._compare(received, ends_ms)
         if alike < _ALIKE:
             return False
-        mine, said = received.sum(axis=1), self._sent_before(ends_ms, len(received), late).sum(axis=1)
+        levels, said = received.sum(axis=1), self._sent_before(ends_ms, len(received), late).sum(axis=1)
         loud = said >= _LOUD * said.max()
-        share = float(np.quantile(mine[loud] / said[loud], 0.8))
+        share = float(np.quantile(levels[loud] / said[loud], 0.8))
         if share > _STRONG or (share > _WEAK and alike < _SURELY_ALIKE):
             return False
         self._path = (late, share)
@@ -187,9 +187,9 @@ class EchoDetector:
             return 0.0, 0
         longest = MAX_DELAY_MS // HOP_MS
         said = self._sent_before(ends_ms, n + longest, 0)
-        mine = _shape(_levels(received))
-        theirs = _shape(np.lib.stride_tricks.sliding_window_view(_levels(said), n, axis=0).transpose(0, 2, 1))
-        alike = theirs.reshape(len(theirs), -1) @ mine.reshape(-1)
+        received_shape = _shape(_levels(received))
+        said_shapes = _shape(np.lib.stride_tricks.sliding_window_view(_levels(said), n, axis=0).transpose(0, 2, 1))
+        alike = said_shapes.reshape(len(said_shapes), -1) @ received_shape.reshape(-1)
         best = int(np.argmax(alike))
         return float(alike[best]), longest - best
 

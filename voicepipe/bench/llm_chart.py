@@ -16,7 +16,10 @@ def svg(measured: Sequence[Run]) -> str:
     def panel(title: str, figure: Callable[[Answer], float | None]) -> Panel:
         return Panel(title, [_curve(run, figure) for run in measured])
 
-    panels = (panel("first token", lambda its: its.ttft_ms), panel("whole answer", lambda its: its.total_ms))
+    panels = (
+        panel("first token", lambda answer: answer.ttft_ms),
+        panel("whole answer", lambda answer: answer.total_ms),
+    )
     return cdf_chart.svg(panels, [f"{run.spec}, {run.cache} cache" for run in measured])
 
 

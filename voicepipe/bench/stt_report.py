@@ -79,7 +79,7 @@ def _cells(run: SttRun) -> Iterator[str]:
 def svg(measured: Sequence[SttRun]) -> str:
     """Draw the distribution of the time to the text, a curve for each STT."""
     times = [[each.final_ms for each in run.whole if each.final_ms is not None] for run in measured]
-    lines = [Curve(its, len(run.results)) for its, run in zip(times, measured, strict=True)]
+    lines = [Curve(times_ms, len(run.results)) for times_ms, run in zip(times, measured, strict=True)]
     return cdf_chart.svg([Panel("end of speech to final transcript", lines)], [run.spec for run in measured])
 
 

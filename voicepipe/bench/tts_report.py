@@ -71,11 +71,11 @@ def table(measured: Sequence[TtsRun]) -> Iterator[str]:
 
 def _cells(run: TtsRun) -> Iterator[str]:
     yield run.spec
-    yield quantile_cell(run.quantiles(lambda its: its.audible_ms))
-    yield quantile_cell(run.quantiles(lambda its: its.leading_ms)[:1])
-    yield quantile_cell(run.quantiles(lambda its: its.real_time_factor), digits=3)
+    yield quantile_cell(run.quantiles(lambda utterance: utterance.audible_ms))
+    yield quantile_cell(run.quantiles(lambda utterance: utterance.leading_ms)[:1])
+    yield quantile_cell(run.quantiles(lambda utterance: utterance.real_time_factor), digits=3)
     yield f"{sum(bool(each.n_underruns) for each in run.whole)} of {len(run.whole)}"
-    yield quantile_cell(run.quantiles(lambda its: its.underrun_ms)[2:])
+    yield quantile_cell(run.quantiles(lambda utterance: utterance.underrun_ms)[2:])
     yield f"{len(run.spoken) - len(run.whole)} of {len(run.spoken)}"
     yield money(total(each.cost_usd for each in run.whole))
 
@@ -85,9 +85,12 @@ def svg(measured: Sequence[TtsRun]) -> str:
 
     def panel(title: str, figure: Callable[[Utterance], float | None]) -> Panel:
         known = [[found for found in map(figure, run.whole) if found is not None] for run in measured]
-        return Panel(title, [Curve(its, len(run.spoken)) for its, run in zip(known, measured, strict=True)])
+        return Panel(title, [Curve(figures, len(run.spoken)) for figures, run in zip(known, measured, strict=True)])
 
-    panels = (panel("first audible", lambda its: its.audible_ms), panel("complete", lambda its: its.total_ms))
+    panels = (
+        panel("first audible", lambda utterance: utterance.audible_ms),
+        panel("complete", lambda utterance: utterance.total_ms),
+    )
     return cdf_chart.svg(panels, [run.spec for run in measured])
 
 

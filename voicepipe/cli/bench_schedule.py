@@ -76,7 +76,7 @@ class _Sent:
 
     def notify(self, make: Callable[[], dict[str, Any]]) -> None:
         """Send an event."""
-        self._n_deliveries += sum(each.wants(DRIFTED, "") for each in self._webhooks.all)
+        self._n_deliveries += sum(each.subscribes_to(DRIFTED, "") for each in self._webhooks.all)
         self._webhooks.notify(DRIFTED, "", "", make)
 
     async def tried(self) -> None:
@@ -110,8 +110,8 @@ def _cells(each: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _change(change: Mapping[str, Any]) -> str:
-    its = change["change_ms"]
-    return f"{change['figure']} {its['value']:+.0f} ms ({its['low']:+.0f} to {its['high']:+.0f})"
+    interval = change["change_ms"]
+    return f"{change['figure']} {interval['value']:+.0f} ms ({interval['low']:+.0f} to {interval['high']:+.0f})"
 
 
 def _time(at_ms: int | None) -> str:

@@ -34,8 +34,8 @@ def run(options: CheckOptions) -> int:
     Raises:
         ConfigError: a setting is wrong, or there is no agent of the given name.
     """
-    with scripted_llm(options, _print_line) as its:
-        return _check(its)
+    with scripted_llm(options, _print_line) as check_options:
+        return _check(check_options)
 
 
 def _check(options: CheckOptions) -> int:

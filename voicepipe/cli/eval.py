@@ -163,8 +163,8 @@ async def _converse(
 
 
 def _key(scenario: Scenario) -> Key:
-    its = scenario.scripted
-    return (False, False, False) if its is None else (bool(its.answers), its.stt, its.tts)
+    scripted = scenario.scripted
+    return (False, False, False) if scripted is None else (bool(scripted.answers), scripted.stt, scripted.tts)
 
 
 def _data_dir(options: EvalOptions, folder: str, name: str) -> dict[str, object]:

@@ -45,10 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BaseExceptionGroup as group:
         if group.split(BrokenPipeError)[0] is not None:
             return _reader_gone()
-        ours, _ = group.split(VoicepipeError)
-        if ours is None:
+        known, _ = group.split(VoicepipeError)
+        if known is None:
             raise
-        return _report_error(_first(ours))
+        return _report_error(_first(known))
 
 
 def _command(name: str) -> Callable[[Any], int]:

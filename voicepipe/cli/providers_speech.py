@@ -61,12 +61,12 @@ class SpeechLine:
 def lines(settings: Settings, names: tuple[str, ...]) -> Iterator[SpeechLine]:
     """Yield the agents' STTs and TTSs, then the known ones of all vendors, or of `names` only."""
     for stage, known in (("stt", TRANSCRIBERS), ("tts", VOICES)):
-        its: Literal["stt", "tts"] = "stt" if stage == "stt" else "tts"
-        used = list(dict.fromkeys(spec for agent in settings.agents.values() for spec in agent.specs(its)))
+        speech_stage: Literal["stt", "tts"] = "stt" if stage == "stt" else "tts"
+        used = list(dict.fromkeys(spec for agent in settings.agents.values() for spec in agent.specs(speech_stage)))
         facts = {Spec.parse(row.spec): row for row in known if key_env_of(row)}
         for spec in dict.fromkeys([*used, *facts]):
             if not names or spec.provider in names:
-                yield _line(settings, its, spec, facts.get(spec), in_use=spec in used)
+                yield _line(settings, speech_stage, spec, facts.get(spec), in_use=spec in used)
 
 
 def _line(
@@ -145,10 +145,10 @@ async def probed(settings: Settings, line: SpeechLine) -> SpeechLine:
 async def _query(settings: Settings, line: SpeechLine, clip: Samples) -> Reply:
     from voicepipe.wiring import Stages
 
-    its = Stages(settings).get(line.stage, line.spec, key="--probe")
+    provider = Stages(settings).get(line.stage, line.spec, key="--probe")
     if line.stage == "tts":
-        return await probe_tts(its, Voice(model=line.spec.model, language=LANGUAGE))
-    return await probe_stt(its, TranscriptionOptions(model=line.spec.model, language=LANGUAGE), clip)
+        return await probe_tts(provider, Voice(model=line.spec.model, language=LANGUAGE))
+    return await probe_stt(provider, TranscriptionOptions(model=line.spec.model, language=LANGUAGE), clip)
 
 
 def _judged(settings: Settings, line: SpeechLine, result: Probe) -> Probe:

@@ -15,8 +15,8 @@ def run(options: ServeOptions) -> int:
     """
     from voicepipe.wiring.serve import print_to_terminal
 
-    with scripted_llm(options, print_to_terminal) as its:
-        _serve(its)
+    with scripted_llm(options, print_to_terminal) as serve_options:
+        _serve(serve_options)
     return 0
 
 

@@ -36,12 +36,12 @@ def run(options: TalkOptions) -> int:
     out, err = Console(highlight=False), Console(stderr=True, highlight=False)
     if options.url is not None and names_a_script(options.llm):
         raise ConfigError(f"--url: expected no script, since that server has its own LLM; got {options.llm}")
-    with scripted_llm(options, lambda line: err.print(line, markup=False, soft_wrap=True)) as its:
-        talk = _converse if its.type is None and its.sound is None else _talk
+    with scripted_llm(options, lambda line: err.print(line, markup=False, soft_wrap=True)) as talk_options:
+        talk = _converse if talk_options.type is None and talk_options.sound is None else _talk
         try:
-            return asyncio.run(talk(its, out, err))
+            return asyncio.run(talk(talk_options, out, err))
         except CallRefused as why:
-            if why.status != 401 or its.credential is not None:
+            if why.status != 401 or talk_options.credential is not None:
                 raise
             text = f"{why.why} This server needs a key: give one with --key, or in ${KEY_VARIABLE}."
             raise CallRefused(why.status, text, code=why.code) from None

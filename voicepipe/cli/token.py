@@ -66,10 +66,10 @@ def secret_request(options: TokenOptions) -> SecretRequest:
         "origins": options.origin,
         "agents": (options.agent,) if options.agent else (),
     }
-    ours = {"subject": options.subject, "identity": options.identity, "limits": limits, "locks": locks}
+    extension = {"subject": options.subject, "identity": options.identity, "limits": limits, "locks": locks}
     fields: dict[str, Any] = {
         "session": _session(options),
-        "voicepipe": ours | {"scopes": options.scope or SCOPES},
+        "voicepipe": extension | {"scopes": options.scope or SCOPES},
         "expires_after": {"seconds": options.seconds} if options.seconds is not None else None,
     }
     try:

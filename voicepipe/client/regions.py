@@ -72,8 +72,8 @@ async def regions(*urls: str, timeout_ms: int = TIMEOUT_MS) -> tuple[Region, ...
 def in_order(found: Iterable[Region]) -> tuple[Region, ...]:
     """Return regions in the order of `regions`; those that do not answer are the last, by name."""
 
-    def place(its: Region) -> tuple[bool, float, str]:
-        return not its.is_ready, math.inf if its.round_trip_ms is None else its.round_trip_ms, its.name
+    def place(region: Region) -> tuple[bool, float, str]:
+        return not region.is_ready, math.inf if region.round_trip_ms is None else region.round_trip_ms, region.name
 
     return tuple(sorted(found, key=place))
 

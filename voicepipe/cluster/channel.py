@@ -20,12 +20,12 @@ _READ_BYTES: Final = 1 << 18
 _CLOSE_ON_EXEC: Final = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 MAX_UNSENT: Final = 32 << 20
-"""Bytes that may wait for the other process: with more it does not read, and is taken for hung."""
+"""Maximum of bytes that wait for the other process. Above it, `send` refuses: that process does not read."""
 
 LONG_BYTES: Final = 1 << 18
 MAX_LONG_UNSENT: Final = 16 << 20
-"""The same for a message longer than `LONG_BYTES`: a few files that are sent at once must not have the short messages
-refused, of which many are sent only once."""
+"""The same for messages longer than `LONG_BYTES`. A few files that are sent at once leave room for short messages, many
+of which are sent only once."""
 
 OnMessage = Callable[[bytes, socket.socket | None], None]
 """Takes a message, and the socket that came with it, which it owns."""

@@ -1,4 +1,5 @@
-"""Share state between nodes over a store that may be away, behind circuit breakers. Snapshots have their own."""
+"""Share state between nodes over a store that may be away, behind circuit breakers. Snapshots have a breaker of their
+own."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from voicepipe.errors import StoreUnavailable
 T = TypeVar("T")
 
 LOOK_UP_MS: Final = 1_500
-"""How long a resume may look for its session: a store that answers again within it does not send the client away."""
+"""Time limit for finding the session of a resume. A store that answers again by then does not lose the client."""
 
 PROBE: Final = "store/probe"
 """A session that no store has."""
@@ -23,8 +24,8 @@ PROBE: Final = "store/probe"
 
 @dataclass(frozen=True, slots=True)
 class GuardedStore:
-    """The port of what nodes share. While the store is away each method fails at once, but the look-ups of a resume,
-    which wait for it."""
+    """The port of what nodes share. While the store is away each method fails at once, except for the look-ups of a
+    resume: these wait for the store."""
 
     store: NodeStore
     calls: StoreCalls
@@ -32,7 +33,7 @@ class GuardedStore:
 
     @property
     def snapshots(self) -> Snapshots:
-        """Return this store: all goes through it."""
+        """Return this store: requests for snapshots pass its circuit breakers."""
         return self
 
     # --- snapshots of sessions ----------------------------------------------------------------------
@@ -49,8 +50,8 @@ class GuardedStore:
         return await self.calls.request(self.calls.snapshots, request)
 
     async def acquire_snapshot(self, session_id: str, *, digest: str, owner: str, next_digest: str) -> bytes | None:
-        its = {"digest": digest, "owner": owner, "next_digest": next_digest}
-        return await self._looked_up(lambda: self.store.snapshots.acquire_snapshot(session_id, **its))
+        secrets = {"digest": digest, "owner": owner, "next_digest": next_digest}
+        return await self._looked_up(lambda: self.store.snapshots.acquire_snapshot(session_id, **secrets))
 
     async def delete_snapshot(self, session_id: str, *, owner: str) -> None:
         await self.calls.request(self.calls.snapshots, self.store.snapshots.delete_snapshot(session_id, owner=owner))

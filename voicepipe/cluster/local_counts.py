@@ -24,8 +24,8 @@ class _Counter:
 
 
 class LocalCounts:
-    """The copy; belongs to one event loop. No method waits, so of several tasks that want the last unit, exactly 1 gets
-    it.
+    """The copy; belongs to one event loop. No method waits, so of several tasks that request the last unit, exactly 1
+    gets it.
     """
 
     def __init__(self, max_counters: int = MAX_COUNTERS) -> None:

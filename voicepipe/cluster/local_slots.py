@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 MAX_RELEASED: Final = 10_000
-"""Sessions that ended while the store was away and must still be reported to it; the lease of others expires by
-itself.
+"""Maximum of ended sessions that must still be reported to a store that is away; the leases of others expire.
 """
 
 

@@ -31,7 +31,7 @@ class _Stored:
 class LocalSnapshots:
     """Implements the rules of `cluster.port.SessionSnapshots` and `LeftSnapshots`, without waiting.
 
-    All times are monotonic, in ms, where nothing else is said.
+    All times are monotonic, in ms, unless stated otherwise.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:

@@ -78,8 +78,8 @@ class MemoryCluster:
 
     async def renew_slots(self, owner: str, *, until_s: int, now_s: int) -> None:
         self._slots = {key: slot for key, slot in self._slots.items() if slot.until_s > now_s}
-        mine = {key: slot for key, slot in self._slots.items() if slot.owner == owner}
-        self._slots |= {key: replace(slot, until_s=until_s) for key, slot in mine.items()}
+        owned = {key: slot for key, slot in self._slots.items() if slot.owner == owner}
+        self._slots |= {key: replace(slot, until_s=until_s) for key, slot in owned.items()}
 
     async def release_slots(self, holder: str, *, owner: str) -> None:
         self._slots = {key: slot for key, slot in self._slots.items() if key[1] != holder or slot.owner != owner}

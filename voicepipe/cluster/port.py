@@ -38,7 +38,7 @@ class CountResult:
 class Cluster(Protocol):
     """State that all servers of the same clients must agree on.
 
-    Every method is atomic: when several tasks, in any process, want the last unit, exactly 1 gets it. A cancelled
+    Every method is atomic: when several tasks, in any process, request the last unit, exactly 1 gets it. A cancelled
     method may still have had its effect.
 
     Raises:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from voicepipe.cluster.redis_calls import RedisCalls
 
 ANSWER_MS: Final = 500
-"""A request without answer by then fails. Requests usually take 1 ms and the way there and back."""
+"""A request without an answer by then fails. A request usually takes 1 ms at the server, and a round trip."""
 
 WATCHED_AT_ONCE: Final = 500
 """Revocations that a watch reads in one request."""
@@ -64,7 +64,7 @@ async def open_redis(
             same.
         name: the cluster's name: clusters of other names on the same server share nothing with it.
         snapshot_urls: the servers that have the snapshots of sessions, an odd number; empty: `url` has them.
-        health: told when one server of several for snapshots is away.
+        health: notified when one server of several for snapshots is away.
         poll_ms: how often a watch of revocations checks for new ones.
         answer_ms: how long a request may take, including its wait for a connection.
         snapshot_ms: how long one may take that reads or writes the snapshot of a session.
@@ -247,8 +247,8 @@ def _name(revocation: Revocation) -> bytes:
 def _encoded(revocation: Revocation) -> bytes:
     if isinstance(revocation, RevokedToken):
         return msgspec.json.encode(("token", revocation.project, revocation.token_id, 0, revocation.until_s))
-    its = ("subject", revocation.project, revocation.subject, revocation.issued_until_s, revocation.until_s)
-    return msgspec.json.encode(its)
+    fields = ("subject", revocation.project, revocation.subject, revocation.issued_until_s, revocation.until_s)
+    return msgspec.json.encode(fields)
 
 
 def _decoded(value: bytes) -> Revocation:

@@ -188,10 +188,10 @@ class ResponseStore:
 
     def _store_response(self, file: sqlite3.Connection, response: StoredResponse, now_s: int) -> None:
         self._purge(file, now_s)
-        its = (response.id, response.owner, response.project, response.user, response.previous)
+        ids = (response.id, response.owner, response.project, response.user, response.previous)
         file.execute(
             f"INSERT INTO responses ({_COLUMNS}, n_bytes, used_s) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (*its, response.body, response.input, response.n_bytes, now_s),
+            (*ids, response.body, response.input, response.n_bytes, now_s),
         )
         while (file.execute("SELECT sum(n_bytes) FROM sizes").fetchone()[0] or 0) > self._max_bytes:
             file.execute(

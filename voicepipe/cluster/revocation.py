@@ -43,8 +43,8 @@ class RevokedSubject:
 
     def covers(self, claims: Claims) -> bool:
         """Return whether this revokes a token, or a session opened with it."""
-        mine = claims.project == self.project and claims.subject == self.subject
-        return mine and claims.issued_at_s <= self.issued_until_s
+        is_of_subject = claims.project == self.project and claims.subject == self.subject
+        return is_of_subject and claims.issued_at_s <= self.issued_until_s
 
 
 Revocation = RevokedToken | RevokedSubject

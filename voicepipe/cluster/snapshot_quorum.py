@@ -33,35 +33,36 @@ from voicepipe.storage import StorageHealth
 from voicepipe.tasks import BackgroundTasks, background_tasks
 
 CONNECTIONS: Final = 64
-"""Connections of one process to each server, which one that answers slowly may use for long: each session has one
-request at a time. They are made when they are needed."""
+"""Maximum of connections of one process to each server, made when needed. A slow server occupies them for long: each
+session has one request at a time."""
 
 FIRST_CONNECTIONS: Final = 8
-"""Those that are made at the start: a slow server takes three answers to make one, which a resume would wait for."""
+"""Connections that are made at the start: a resume would wait for a new one, for which a slow server needs three
+answers."""
 
 MAX_WAITING: Final = 64
-"""Requests that wait for one server of several that hangs. Above that it gets none: they must not fill the memory."""
+"""Maximum of requests that wait for a hanging server of several. Above it the server gets none, to bound the memory."""
 
 HANGS_MS: Final = 500
-"""A server hangs that has requests and has answered none for this time."""
+"""A server that has requests counts as hanging when it has answered none for this time."""
 
 MAX_FENCES: Final = 10_000
-"""Sessions of which this process knows its fencing token: many times those that one process can have."""
+"""Maximum of sessions whose fencing token this process stores: many times the sessions of one process."""
 
 UNDECIDED_LIFE_MS: Final = 2_000
-"""Servers that do not agree for longer have an acquisition whose process has died: a live one has written by then."""
+"""Servers that disagree for longer store an acquisition by a process that died: a live process has written by then."""
 
 MAX_KNOWN: Final = 256
-"""Sessions of which the owner is known from a look-up; an acquisition follows at once."""
+"""Maximum of sessions whose owner is stored from a look-up: the acquisition follows at once."""
 
 UNDECIDED_S: Final = 0.1
-"""How much longer the last server has where the others do not agree: it may hang."""
+"""Further time for the last server to answer when the others disagree: it may hang."""
 
 ATTEMPTS: Final = 3
-"""How often an acquisition is tried: another process may acquire the same session at the same time."""
+"""Maximum of attempts at an acquisition: another process may acquire the same session at the same time."""
 
 Decides = Callable[[Sequence[Any]], bool]
-"""Whether these answers of servers are enough."""
+"""Returns whether these answers of servers are enough."""
 
 
 @asynccontextmanager
@@ -107,15 +108,14 @@ class SnapshotQuorum:
     """The port `Snapshots` on one server or several."""
 
     def __init__(self, servers: Sequence[RedisCalls], tasks: BackgroundTasks, health: StorageHealth | None) -> None:
-        """`health`: told when a server of several is away; None: nobody is."""
+        """`health` is notified when a server of several is away; None: no notification."""
         self._servers = tuple(_Server(calls) for calls in servers)
         self._majority = len(self._servers) // 2 + 1
         self._tasks, self._health = tasks, health
         self._n_writes = 0
         self._fences: OrderedDict[tuple[str, str], int] = OrderedDict()  # bounded by MAX_FENCES, least used first
-        self._undecided_ms: dict[
-            tuple[str, str], float
-        ] = {}  # bounded: sessions of this process, until they are written
+        # bounded: sessions of this process, until they are written
+        self._undecided_ms: dict[tuple[str, str], float] = {}
         self._known: OrderedDict[str, _Owner] = OrderedDict()
 
     async def connect(self) -> None:
@@ -131,7 +131,7 @@ class SnapshotQuorum:
             await server.calls.connect(FIRST_CONNECTIONS)
             await server.calls.load(STORE_SNAPSHOT, READ_OWNER, ACQUIRE_SNAPSHOT, DELETE_SNAPSHOT)
         except StoreUnavailable as failure:
-            self._note(server, failure)
+            self._report_health(server, failure)
             return failure
         return None
 
@@ -158,8 +158,8 @@ class SnapshotQuorum:
                 self._drop_known(session_id, found)
                 return None
             fence = found.fence + 1
-            its = (session_id, owner, fence, digest, next_digest, *found.latest)
-            answers = await self._answers(ACQUIRE_SNAPSHOT, *its, enough=self._decides(b"acquired"))
+            arguments = (session_id, owner, fence, digest, next_digest, *found.latest)
+            answers = await self._answers(ACQUIRE_SNAPSHOT, *arguments, enough=self._decides(b"acquired"))
             self._drop_known(session_id, found)
             acquired = _answers_with(b"acquired", answers)
             if len(acquired) >= self._majority:
@@ -240,7 +240,8 @@ class SnapshotQuorum:
         return max(counts.values(), default=0) >= self._majority
 
     async def _settle(self, session_id: str, owner: str, fence: int) -> None:
-        """Give the session a higher token if the servers have not agreed for long, and nobody else has written it."""
+        """Give the session a higher token if the servers have disagreed for long, and no other process has written
+        it."""
         now_ms = monotonic_ms()
         if now_ms - self._undecided_ms.setdefault((session_id, owner), now_ms) < UNDECIDED_LIFE_MS:
             return
@@ -253,8 +254,8 @@ class SnapshotQuorum:
         answers = await self._answers(READ_OWNER, session_id, enough=self._is_majority)
         fence = max(_fence_of(answer) for answer in answers)
         latest = max(answers, key=_state_of)
-        # Nobody may have written with the highest token. It may be of an acquisition that no majority has accepted, or
-        # of two: then the secrets of all of them count, and those of the latest write.
+        # Perhaps no process has written with the highest token: one acquisition, or two, may have it without a
+        # majority. Then the secrets of all of them count, and those of the latest write.
         is_written = _write_of(latest[1:])[0] == fence
         counting = [
             each
@@ -268,7 +269,7 @@ class SnapshotQuorum:
         return len(answers) >= self._majority
 
     def _decides(self, outcome: bytes) -> Decides:
-        """Return what says that a majority has this outcome, or that none can have it any more."""
+        """Return a function that detects that a majority has this outcome, or that none can have it any more."""
 
         def decides(answers: Sequence[Any]) -> bool:
             n_with = len(_answers_with(outcome, answers))
@@ -283,7 +284,7 @@ class SnapshotQuorum:
         Raises:
             StoreUnavailable: no majority has answered.
         """
-        if len(self._servers) == 1:  # nobody else could answer: no task is needed
+        if len(self._servers) == 1:  # no other server could answer: no task is needed
             return [await self._servers[0].calls.evaluate(script, *arguments)]
         outcomes: asyncio.Queue[Any] = asyncio.Queue()  # bounded: one outcome of each server
         for server in self._servers:
@@ -317,16 +318,16 @@ class SnapshotQuorum:
         try:
             outcome = await server.calls.evaluate(script, *arguments)
         except StoreUnavailable as failure:
-            self._note(server, failure)
+            self._report_health(server, failure)
             outcomes.put_nowait(failure)
         else:
             server.answered_ms = monotonic_ms()
-            self._note(server, None)
+            self._report_health(server, None)
             outcomes.put_nowait(outcome)
         finally:
             server.n_waiting -= 1
 
-    def _note(self, server: _Server, failure: StoreUnavailable | None) -> None:
+    def _report_health(self, server: _Server, failure: StoreUnavailable | None) -> None:
         """Report when the first server is away, and when all are back."""
         was_away, server.is_away = server.is_away, failure is not None
         if self._health is None or len(self._servers) == 1:

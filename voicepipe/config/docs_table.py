@@ -44,8 +44,8 @@ def effective(settings: Settings) -> tuple[Row, ...]:
         rows += _rows(entry, f"providers.{name}", settings)
     for name, tool in settings.tools.items():
         rows += _rows(tool.entry, f"tools.{name}", settings)
-        for parameter, its in tool.parameters:
-            rows += _rows(its, f"tools.{name}.parameters.{parameter}", settings)
+        for parameter, options in tool.parameters:
+            rows += _rows(options, f"tools.{name}.parameters.{parameter}", settings)
     for name, server in settings.mcp.items():
         rows += _rows(server, f"mcp.{name}", settings)
     for name, pool in settings.routing.pools.items():
@@ -105,7 +105,7 @@ def _rows(options: Any, at: str, settings: Settings) -> Iterator[Row]:
             for name, entry in value:
                 yield from _rows(entry, f"{key}.{name}", settings)
         elif is_table(hints[option.name]):
-            source = next((its for k, its in settings.origins.items() if k.startswith(f"{key}.")), source)
+            source = next((origin for k, origin in settings.origins.items() if k.startswith(f"{key}.")), source)
             hides = is_secret(hints[option.name])  # a third-party kind may keep a secret there, under an unknown name
             pairs = (f"{name} = {HIDDEN if hides else displayed(text)}" for name, text in value)
             yield Row(key, f"{{{', '.join(pairs)}}}", source)

@@ -52,10 +52,10 @@ from voicepipe.turn.settings import BudgetLimits, Deadlines
 
 BUILT_IN_PROVIDERS: Mapping[str, ProviderEntry] = MappingProxyType(
     {
-        its.name: ProviderEntry(kind=its.kind, base_url=its.base_url, api_key_env=vendor.key_env)
+        facts.name: ProviderEntry(kind=facts.kind, base_url=facts.base_url, api_key_env=vendor.key_env)
         for vendor in VENDORS.values()
-        for its in vendor.providers
-        if not its.speech_only
+        for facts in vendor.providers
+        if not facts.speech_only
     }
 )
 """Providers beside the catalog's that need no section; a section of the same name overrides the options that it
@@ -284,7 +284,7 @@ def _agents(leaves: Leaves, origins: dict[str, str], usual: AgentSettings) -> di
             own |= {"instructions", "language", "tools", "mcp", "knowledge"}
         start = replace(default, **{option: getattr(AgentSettings(), option) for option in own})
         agents[name] = _read(start, ("agents", name), leaves)
-        for option in {its.name for its in fields(AgentSettings)} - own:
+        for option in {field.name for field in fields(AgentSettings)} - own:
             if f"agents.{DEFAULT_AGENT}.{option}" in origins:
                 origins.setdefault(f"agents.{name}.{option}", f"agents.{DEFAULT_AGENT}")
     return agents

@@ -86,8 +86,8 @@ def check_mcp(agents: Mapping[str, _HasMcp], servers: Collection[str]) -> None:
     Raises:
         ConfigError: one does not; the text lists those that exist.
     """
-    for agent, its in agents.items():
-        for name in its.mcp:
+    for agent, options in agents.items():
+        for name in options.mcp:
             if name not in servers:
                 raise ConfigError(
                     f"agents.{agent}.mcp: expected names of MCP servers ({listed(servers)}), got {name!r}"

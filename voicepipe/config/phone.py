@@ -171,8 +171,8 @@ def check_phone(agents: Mapping[str, _HasTools], lines: Mapping[str, PhoneEntry]
                 f"phone.{name}.agent: expected the name of an agent ({listed(agents)}), got {line.agent!r}"
             )
     may_transfer = any(line.transfer_to for line in lines.values())
-    for agent, its in agents.items():
-        if TRANSFER_CALL in its.tools and not may_transfer:
+    for agent, options in agents.items():
+        if TRANSFER_CALL in options.tools and not may_transfer:
             raise ConfigError(f"agents.{agent}.tools: {TRANSFER_CALL!r} needs a [phone.NAME.transfer_to], got none")
-        if SEND_DTMF in its.tools and not lines:
+        if SEND_DTMF in options.tools and not lines:
             raise ConfigError(f"agents.{agent}.tools: {SEND_DTMF!r} needs a [phone.NAME], got none")

@@ -101,8 +101,8 @@ def pools_of(agents: Mapping[str, Mapping[Stage, tuple[str, ...]]], routing: Rou
         pool: ("llm", "those of rules and experiments") for pool in routing.reached if pool in routing.pools
     }
     found: dict[tuple[str, Stage], str] = {}
-    for agent, its in agents.items():
-        for stage, specs in its.items():
+    for agent, stages in agents.items():
+        for stage, specs in stages.items():
             key = f"agents.{agent}.{stage}"
             if (name := pool_named(specs)) is None:
                 for text in specs:

@@ -321,14 +321,18 @@ class Settings:
 
     def agent_for(self, metadata: tuple[tuple[str, str], ...]) -> str | None:
         """Return the first agent, by name, that this metadata chooses, or None."""
-        chosen = (name for name, its in self.agents.items() if its.chosen_by and set(its.chosen_by) <= set(metadata))
+        chosen = (
+            name
+            for name, options in self.agents.items()
+            if options.chosen_by and set(options.chosen_by) <= set(metadata)
+        )
         return next(chosen, None)
 
     def functions_of(self, agent: str) -> tuple[str, ...]:
         """Return the names of the functions that the server runs for an agent, and of its MCP servers."""
         python = self.python_agents.get(agent)
-        its = self.agents[agent]
-        return (*(() if python is None else python.tools), *its.tools, *(f"MCP {name}" for name in its.mcp))
+        options = self.agents[agent]
+        return (*(() if python is None else python.tools), *options.tools, *(f"MCP {name}" for name in options.mcp))
 
     def session_limit_s(self, agent: str) -> int:
         """Return how long a session of an agent may last, in seconds."""
@@ -339,7 +343,7 @@ class Settings:
         """Return the agent of that name or alias, or None."""
         if name in self.agents:
             return name
-        return next((agent for agent, its in self.agents.items() if name in its.aliases), None)
+        return next((agent for agent, options in self.agents.items() if name in options.aliases), None)
 
     def llm_specs(self, agent: str) -> tuple[Spec, ...]:
         """Return every LLM that may answer for an agent, its own first, each once."""
@@ -355,14 +359,14 @@ class Settings:
 
     def context_tokens(self, agent: str) -> int | None:
         """Return how many tokens an agent's LLM may read for an answer; None: no window is known."""
-        its = self.agents[agent]
-        if its.context_tokens is not None:
-            return its.context_tokens
+        options = self.agents[agent]
+        if options.context_tokens is not None:
+            return options.context_tokens
         known = [window for spec in self.llm_specs(agent) if (window := self.facts(spec).context_tokens) is not None]
         if not known:
             return None
         window = min(known)
-        return window - min(its.max_output_tokens or ANSWER_TOKENS, window // 2)
+        return window - min(options.max_output_tokens or ANSWER_TOKENS, window // 2)
 
     def vendor(self, provider: str) -> ProviderFacts | None:
         """Return the catalog's entry of a provider; None without one, or at another address."""

@@ -12,7 +12,7 @@ from voicepipe.providers.vendor import KnownProvider
 from voicepipe.registry import ProviderSettings, Stage
 
 SPEECH: Final[Mapping[str, KnownProvider]] = MappingProxyType(
-    {its.name: its for vendor in VENDORS.values() for its in vendor.providers if its.speech_only}
+    {entry.name: entry for vendor in VENDORS.values() for entry in vendor.providers if entry.speech_only}
 )
 """Provider -> how its STT and TTS are reached; a section that sets `kind` is not changed."""
 

@@ -87,17 +87,17 @@ class ToolSettings:
 
     def options(self, name: str) -> HttpToolOptions:
         """Return the tool as the caller of its address needs it."""
-        its = self.entry
+        entry = self.entry
         return HttpToolOptions(
             name=name,
-            description=its.description,
-            url=its.url,
-            method=its.method,
-            headers=its.headers,
-            secrets=read_secrets(its.secret) if its.secret else (),
-            timeout_ms=its.timeout_ms,
-            side_effects=its.side_effects,
-            cancellable=its.cancellable,
+            description=entry.description,
+            url=entry.url,
+            method=entry.method,
+            headers=entry.headers,
+            secrets=read_secrets(entry.secret) if entry.secret else (),
+            timeout_ms=entry.timeout_ms,
+            side_effects=entry.side_effects,
+            cancellable=entry.cancellable,
             parameters=tuple(
                 (each, of.type, of.description, of.required, of.one_of, of.list) for each, of in self.parameters
             ),
@@ -121,7 +121,7 @@ def read_tools(leaves: Leaves, read: Read, env: Mapping[str, str]) -> dict[str, 
     for name in sorted({path[1] for path in leaves if path[0] == "tools" and len(path) > 1}):
         at = ("tools", name)
         below = (*at, "parameters")
-        entry: ToolEntry = read(ToolEntry(), at, {path: its for path, its in leaves.items() if path[:3] != below})
+        entry: ToolEntry = read(ToolEntry(), at, {path: leaf for path, leaf in leaves.items() if path[:3] != below})
         names = sorted({path[3] for path in leaves if path[:3] == below and len(path) > 3})
         parameters = tuple((each, read(ParameterEntry(), (*below, each), leaves)) for each in names)
         tools[name] = ToolSettings(_checked(entry, name, names, env), parameters)
@@ -176,13 +176,13 @@ def check_tools(agents: Mapping[str, _HasTools], tools: Collection[str]) -> None
     Raises:
         ConfigError: one does not; the text lists those that exist.
     """
-    for agent, its in agents.items():
+    for agent, options in agents.items():
         others = [name for name in agents if name != agent]
-        for name in its.hand_over:
+        for name in options.hand_over:
             if name not in others:
                 key = f"agents.{agent}.hand_over"
                 raise ConfigError(f"{key}: expected names of other agents ({listed(others)}), got {name!r}")
-        for name in its.tools:
+        for name in options.tools:
             if name not in (*tools, *BUILT_IN):
                 known = listed((*tools, *BUILT_IN))
                 raise ConfigError(f"agents.{agent}.tools: expected names of tools ({known}), got {name!r}")

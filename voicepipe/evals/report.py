@@ -72,8 +72,10 @@ def table(results: Sequence[ScenarioResult]) -> Table:
     lines = Table("scenario", "agent", "passed", f"latency p50 / max, ms{in_time}", "result")
     for each in results:
         result = "[green]passed[/]" if each.passed else "[red]failed[/]"
-        its = each.scenario
-        lines.add_row(its.name, its.agent_name, f"{each.n_passed} of {len(each.runs)}", each.latency_text(), result)
+        scenario = each.scenario
+        lines.add_row(
+            scenario.name, scenario.agent_name, f"{each.n_passed} of {len(each.runs)}", each.latency_text(), result
+        )
     return lines
 
 

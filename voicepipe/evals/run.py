@@ -120,19 +120,19 @@ async def utterances_of(scenario: Scenario, speech: UserSpeech) -> dict[int, Utt
     Raises:
         ConfigError: a recording or the user's TTS does not work.
     """
-    folder, its = scenario.path.parent, scenario.user
+    folder, user = scenario.path.parent, scenario.user
     return {
-        n: await speech.utterance(step.parts, folder, its.tts, its.voice)
+        n: await speech.utterance(step.parts, folder, user.tts, user.voice)
         for n, step in enumerate(scenario.steps)
         if step.parts
     }
 
 
 def _speaker(scenario: Scenario, speech: UserSpeech) -> Callable[[str], Awaitable[Utterance]]:
-    its = scenario.user
+    user = scenario.user
 
     async def speak(words: str) -> Utterance:
-        return await speech.utterance((Part(text=words),), scenario.path.parent, its.tts, its.voice)
+        return await speech.utterance((Part(text=words),), scenario.path.parent, user.tts, user.voice)
 
     return speak
 

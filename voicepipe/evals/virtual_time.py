@@ -91,15 +91,15 @@ class _JumpingSelector(selectors.DefaultSelector):
 
 def _listening_port(descriptor: int) -> int | None:
     try:
-        its = socket.socket(fileno=descriptor)
+        listener = socket.socket(fileno=descriptor)
     except OSError:  # no socket
         return None
     try:
-        if its.family == socket.AF_UNIX or not its.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        if listener.family == socket.AF_UNIX or not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
             return None
-        return int(its.getsockname()[1])
+        return int(listener.getsockname()[1])
     finally:
-        its.detach()
+        listener.detach()
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
@@ -169,9 +169,9 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return ip_address(host).is_loopback and self._jumping.listens(port)
 
     def _serves_url(self, url: str) -> bool:
-        its = urlsplit(url)
-        host = "127.0.0.1" if its.hostname == "localhost" else its.hostname or ""
-        return its.port is not None and host.startswith("127.") and self._serves((host, its.port))
+        parts = urlsplit(url)
+        host = "127.0.0.1" if parts.hostname == "localhost" else parts.hostname or ""
+        return parts.port is not None and host.startswith("127.") and self._serves((host, parts.port))
 
     def _make_socket_transport(
         self, sock: socket.socket, protocol: Any, waiter: Any = None, *, extra: Any = None, server: Any = None

@@ -35,11 +35,11 @@ class Speakers:
     def segments(self, words: Sequence[TimedWord]) -> Iterator[SpeakerSegment]:
         """Yield the segments of the next words."""
         for speaker, group in groupby(_attributed(words), key=lambda word: word.speaker):
-            its = list(group)
+            segment = list(group)
             self._n_segments += 1
-            text = " ".join(word.text for word in its)
+            text = " ".join(word.text for word in segment)
             id_ = f"seg_{self._n_segments:03}"
-            yield SpeakerSegment(id_, its[0].start_s, its[-1].end_s, text, self._label(speaker))
+            yield SpeakerSegment(id_, segment[0].start_s, segment[-1].end_s, text, self._label(speaker))
 
     def _label(self, speaker: str | None) -> str:
         return self._labels.setdefault(speaker, label(len(self._labels)))

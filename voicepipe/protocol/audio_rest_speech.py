@@ -84,8 +84,8 @@ def audio_delta(sound: bytes) -> bytes:
     return b"data: " + _encode({"type": "speech.audio.delta", "audio": b64encode(sound).decode()}) + b"\n\n"
 
 
-def audio_done(ours: JsonObject) -> bytes:
-    """Return the final event. The published `usage` counts tokens, which no TTS here reports: `ours` has what is
+def audio_done(extension: JsonObject) -> bytes:
+    """Return the final event. The published `usage` counts tokens, which no TTS here reports: `extension` has what is
     known.
     """
-    return b"data: " + _encode({"type": "speech.audio.done", "voicepipe": ours}) + b"\n\n"
+    return b"data: " + _encode({"type": "speech.audio.done", "voicepipe": extension}) + b"\n\n"

@@ -69,16 +69,16 @@ UNDETERMINED: Final = "und"
 """The language of a transcript whose transcriber names none (ISO 639-2)."""
 
 
-def whole_answer(transcript: Transcript, response_format: TranscriptFormat, ours: JsonObject) -> tuple[str, bytes]:
-    """Return the answer in one piece: its content type and its body. `ours` is added to the 3 JSON formats."""
+def whole_answer(transcript: Transcript, response_format: TranscriptFormat, extension: JsonObject) -> tuple[str, bytes]:
+    """Return the answer in one piece: its content type and its body. `extension` is added to the 3 JSON formats."""
     match response_format:
         case "json":
             plain: JsonObject = {"text": transcript.text}
-            return "application/json", _encode(plain | _usage(transcript) | {"voicepipe": ours})
+            return "application/json", _encode(plain | _usage(transcript) | {"voicepipe": extension})
         case "verbose_json":
-            return "application/json", _encode(_verbose(transcript) | {"voicepipe": ours})
+            return "application/json", _encode(_verbose(transcript) | {"voicepipe": extension})
         case "diarized_json":
-            return "application/json", _encode(_diarized(transcript) | {"voicepipe": ours})
+            return "application/json", _encode(_diarized(transcript) | {"voicepipe": extension})
         case "text":
             return "text/plain", f"{transcript.text}\n".encode()
         case "srt":
@@ -98,10 +98,10 @@ def segment_done(segment: SpeakerSegment) -> bytes:
     return _event(_speaker_segment(segment))
 
 
-def text_done(transcript: Transcript, ours: JsonObject) -> bytes:
+def text_done(transcript: Transcript, extension: JsonObject) -> bytes:
     """Return the final event of a transcript."""
     done: JsonObject = {"type": "transcript.text.done", "text": transcript.text}
-    return _event(done | _usage(transcript) | {"voicepipe": ours})
+    return _event(done | _usage(transcript) | {"voicepipe": extension})
 
 
 def _event(event: JsonObject) -> bytes:

@@ -58,7 +58,7 @@ class TokensUsed:
 
 
 def whole_answer(
-    answer: Completion, *, text: str, calls: Iterable[MadeCall], reason: str, used: TokensUsed, ours: JsonObject
+    answer: Completion, *, text: str, calls: Iterable[MadeCall], reason: str, used: TokensUsed, extension: JsonObject
 ) -> bytes:
     """Return the answer in one piece of JSON. `reason` is its `finish_reason`."""
     made = [
@@ -70,7 +70,7 @@ def whole_answer(
         message["tool_calls"] = made
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
     body: JsonObject = {**_head(answer, "chat.completion"), "choices": [choice], "usage": used.to_wire()}
-    return _encode(body | {"voicepipe": ours})
+    return _encode(body | {"voicepipe": extension})
 
 
 class ChunkWriter:
@@ -94,14 +94,14 @@ class ChunkWriter:
         named = {"id": call_id, "type": "function"} if call_id else {}
         return self._delta({"tool_calls": [{"index": index, **named, "function": function}]})
 
-    def finish(self, reason: str, ours: JsonObject) -> bytes:
+    def finish(self, reason: str, extension: JsonObject) -> bytes:
         """Return the chunk that completes the answer."""
         delta, self._role = self._role, {}
-        return _event(self._shape | {"choices": [_choice(delta, reason)], **self._usage, "voicepipe": ours})
+        return _event(self._shape | {"choices": [_choice(delta, reason)], **self._usage, "voicepipe": extension})
 
-    def usage(self, used: TokensUsed, ours: JsonObject) -> bytes:
+    def usage(self, used: TokensUsed, extension: JsonObject) -> bytes:
         """Return the chunk without a choice that ends an answer with `stream_options.include_usage`."""
-        return _event(self._shape | {"choices": [], "usage": used.to_wire(), "voicepipe": ours})
+        return _event(self._shape | {"choices": [], "usage": used.to_wire(), "voicepipe": extension})
 
     def _delta(self, delta: JsonObject) -> bytes:
         if self._role:

@@ -68,10 +68,10 @@ def read_embedding_request(body: bytes) -> EmbeddingRequest:
         raise json_refusal(wrong) from None
 
 
-def embeddings_answer(model: str, data: Raw, n_tokens: int, ours: JsonObject) -> bytes:
-    """Return the answer. `model` is the requested name; `ours` is added to the published fields."""
+def embeddings_answer(model: str, data: Raw, n_tokens: int, extension: JsonObject) -> bytes:
+    """Return the answer. `model` is the requested name; `extension` is added to the published fields."""
     usage = {"prompt_tokens": n_tokens, "total_tokens": n_tokens}
-    return msgspec.json.encode({"object": "list", "data": data, "model": model, "usage": usage, "voicepipe": ours})
+    return msgspec.json.encode({"object": "list", "data": data, "model": model, "usage": usage, "voicepipe": extension})
 
 
 def _n_tokens(each: int | list[int]) -> int:

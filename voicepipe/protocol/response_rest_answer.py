@@ -120,11 +120,11 @@ class ResponseWriter:
         self._body |= {"status": status, "incomplete_details": None if why is None else {"reason": why}}
         return events
 
-    def finish(self, used: TokensUsed, ours: JsonObject, completed_s: int) -> None:
+    def finish(self, used: TokensUsed, extension: JsonObject, completed_s: int) -> None:
         """Complete the response, whose items have ended."""
         if self._body["status"] == "completed":
             self._body["completed_at"] = completed_s
-        self._body |= {"usage": _usage(used), "voicepipe": ours}
+        self._body |= {"usage": _usage(used), "voicepipe": extension}
 
     def end(self) -> bytes:
         """End the stream with the whole response."""

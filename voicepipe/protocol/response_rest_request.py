@@ -150,8 +150,8 @@ class ResponseRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def ignored(self) -> tuple[str, ...]:
         """Return the parameters that were given and have no effect."""
         given = [name for name in IGNORED if getattr(self, name) not in (None, "disabled", [])]
-        its = self.reasoning or Reasoning()
-        return tuple(given) + ("reasoning.summary",) * bool(its.summary or its.generate_summary)
+        reasoning = self.reasoning or Reasoning()
+        return tuple(given) + ("reasoning.summary",) * bool(reasoning.summary or reasoning.generate_summary)
 
     @property
     def passed(self) -> tuple[tuple[str, str], ...]:
@@ -215,7 +215,7 @@ def chat_format(written: Mapping[str, Any] | None) -> JsonObject | None:
     """Return a `text.format` as the `response_format` of chat completions, which has the schema one level deeper."""
     if written is None or written.get("type") != "json_schema":
         return None if written is None else dict(written)
-    return {"type": "json_schema", "json_schema": {name: its for name, its in written.items() if name != "type"}}
+    return {"type": "json_schema", "json_schema": {name: value for name, value in written.items() if name != "type"}}
 
 
 _decode: Final = msgspec.json.Decoder(ResponseRequest).decode

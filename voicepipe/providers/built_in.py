@@ -36,12 +36,12 @@ VENDORS: Final[Mapping[str, Vendor]] = MappingProxyType(
 )
 """Package -> its profile."""
 
-APIS: Final[Mapping[str, Api]] = MappingProxyType({api.kind: api for its in VENDORS.values() for api in its.apis})
+APIS: Final[Mapping[str, Api]] = MappingProxyType({api.kind: api for vendor in VENDORS.values() for api in vendor.apis})
 """Kind -> its API."""
 
 
 def _speech(stage: Literal["stt", "tts"]) -> tuple[SpeechFacts, ...]:
-    return tuple(facts for its in VENDORS.values() for facts in its.speech if facts.stage == stage)
+    return tuple(facts for vendor in VENDORS.values() for facts in vendor.speech if facts.stage == stage)
 
 
 TRANSCRIBERS: Final = _speech("stt")
@@ -81,7 +81,7 @@ def speech_factory(kind: str, *, key: str) -> Factory:
     """
     api = APIS.get(kind)
     if api is None or not api.speech:
-        known = sorted(name for name, its in APIS.items() if its.speech)
+        known = sorted(name for name, entry in APIS.items() if entry.speech)
         raise ConfigError(f"{key}: no speech-to-speech adapter of kind {kind!r}; built in are {', '.join(known)}")
     found: Factory = imported(api.speech)
     return found
@@ -95,7 +95,7 @@ def imported(target: str) -> Any:
 
 def key_env_of(facts: SpeechFacts) -> str:
     """Return the environment variable that holds the key of an STT or TTS; empty if it needs none."""
-    vendor = next(its for its in VENDORS.values() if facts in its.speech)
+    vendor = next(each for each in VENDORS.values() if facts in each.speech)
     return "" if Spec.parse(facts.spec).provider == "NAME" else vendor.key_env
 
 
@@ -111,17 +111,17 @@ def published_speech_price(spec: Spec, base_url: str) -> SpeechPrice | None:
     """Return the price of a speech-to-speech model; None when it is not known, or when `base_url` is not the vendor's
     own.
     """
-    rows = (row for its in _vendors_at(base_url) for row in its.speech_models)
+    rows = (row for vendor in _vendors_at(base_url) for row in vendor.speech_models)
     return next((row.price for row in rows if fnmatchcase(spec.model, row.models)), None)
 
 
 def _at_home(base_url: str) -> Iterator[SpeechFacts]:
-    for its in _vendors_at(base_url):
-        yield from its.speech
+    for vendor in _vendors_at(base_url):
+        yield from vendor.speech
 
 
 def _vendors_at(base_url: str) -> Iterator[Vendor]:
     host = urlsplit(base_url).hostname or ""
-    for its in VENDORS.values():
-        if its.domain and f".{host}".endswith(f".{its.domain}"):
-            yield its
+    for vendor in VENDORS.values():
+        if vendor.domain and f".{host}".endswith(f".{vendor.domain}"):
+            yield vendor

@@ -74,7 +74,7 @@ class NodeHints:
     def learned(self) -> Learned:
         """Return the times of the models that answer here."""
         return {
-            stage: {spec: its.learned() for spec, its in [*stats.latency.survivals().items()][:MAX_MODELS]}
+            stage: {spec: survival.learned() for spec, survival in [*stats.latency.survivals().items()][:MAX_MODELS]}
             for stage, stats in self._stats.items()
         }
 

@@ -150,12 +150,12 @@ class _Simulation:
 
     def _answered(self) -> None:
         """Record the cost: the answer is complete."""
-        self.result = its = self._decided
-        assert its is not None
+        self.result = result = self._decided
+        assert result is not None
         if self._race.winner is not None:
             self._stats.ended(self._race.winner)
         tokens = (float(self._turn.input_tokens), float(self._turn.output_tokens))
-        self._pool.spent(self._decision, self._hold, its.extra_usd - its.failover_usd, tokens)
+        self._pool.spent(self._decision, self._hold, result.extra_usd - result.failover_usd, tokens)
 
     def _probe(self, candidate: Candidate) -> Attempt:
         draw, attempt = self._draws[candidate.spec], Attempt(0, candidate, "probe", self._turn.at_ms)

@@ -128,10 +128,10 @@ class Connections:
         self._waiting[connection] = None
         if connection.trusted:
             return
-        its = self._of_address.setdefault(subscriber(connection.address), {})
-        its[connection] = None
-        if len(its) > self.limits.address_connections:
-            next(iter(its)).close_for("address")
+        of_address = self._of_address.setdefault(subscriber(connection.address), {})
+        of_address[connection] = None
+        if len(of_address) > self.limits.address_connections:
+            next(iter(of_address)).close_for("address")
 
     def remove(self, connection: Connection) -> None:
         """Remove one."""

@@ -161,10 +161,10 @@ class Decoding:
             if self._control is not None:
                 return
             await self._reap()
-            control, theirs = socket.socketpair()
-            with theirs:
+            control, forker_end = socket.socketpair()
+            with forker_end:
                 try:
-                    self._process = await asyncio.to_thread(_spawn, theirs)
+                    self._process = await asyncio.to_thread(_spawn, forker_end)
                 except OSError as problem:
                     control.close()
                     why = f"{NO_DECODER} ({problem.strerror})"
@@ -205,11 +205,11 @@ class Decoding:
 
     def _start(self) -> tuple[int, socket.socket]:
         self._number = (self._number + 1) % (1 << 32)
-        line, theirs = socket.socketpair()
-        with theirs:
+        line, decoder_end = socket.socketpair()
+        with decoder_end:
             try:
                 assert self._control is not None
-                socket.send_fds(self._control, [process.CONTROL.pack(b"s", self._number)], [theirs.fileno()])
+                socket.send_fds(self._control, [process.CONTROL.pack(b"s", self._number)], [decoder_end.fileno()])
             except OSError:
                 line.close()
                 raise Overload(NO_DECODER, retry_after_ms=NO_DECODER_MS) from None
@@ -253,17 +253,17 @@ class Decoding:
             await asyncio.to_thread(_wait, gone)
 
 
-def _spawn(theirs: socket.socket) -> subprocess.Popen[bytes]:
+def _spawn(forker_end: socket.socket) -> subprocess.Popen[bytes]:
     root = str(Path(voicepipe.__file__).parent.parent)
     environment = {name: os.environ[name] for name in PASSED_ENVIRONMENT if name in os.environ}
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "voicepipe.audio.decode_process", str(theirs.fileno())],
+        [sys.executable, "-P", "-m", "voicepipe.audio.decode_process", str(forker_end.fileno())],
         env=environment | {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        pass_fds=(theirs.fileno(),),
+        pass_fds=(forker_end.fileno(),),
         cwd="/",
     )
 

@@ -179,20 +179,20 @@ def _by_node(processes: Iterable[ProcessFacts]) -> list[dict[str, Any]]:
     nodes: dict[str, list[ProcessFacts]] = {}
     for each in processes:
         nodes.setdefault(each.node, []).append(each)
-    return [_node(name, its) for name, its in sorted(nodes.items())]
+    return [_node(name, facts) for name, facts in sorted(nodes.items())]
 
 
-def _node(name: str, its: list[ProcessFacts]) -> dict[str, Any]:
-    shares = [each.cpu_share for each in its if each.cpu_share is not None]
+def _node(name: str, processes: list[ProcessFacts]) -> dict[str, Any]:
+    shares = [each.cpu_share for each in processes if each.cpu_share is not None]
     return {
         "object": "voicepipe.node",
         "node": name,
-        "versions": sorted({each.version for each in its}),
-        "started_at": min(each.started_at for each in its),
-        "processes": len(its),
-        "sessions": sum(each.sessions for each in its),
-        "max_sessions": max(each.max_sessions for each in its),
-        "loop_lag_ms": max(each.loop_lag_ms for each in its),
+        "versions": sorted({each.version for each in processes}),
+        "started_at": min(each.started_at for each in processes),
+        "processes": len(processes),
+        "sessions": sum(each.sessions for each in processes),
+        "max_sessions": max(each.max_sessions for each in processes),
+        "loop_lag_ms": max(each.loop_lag_ms for each in processes),
         "cpu_share": round(max(shares), 3) if shares else None,
-        "draining": any(each.draining for each in its),
+        "draining": any(each.draining for each in processes),
     }

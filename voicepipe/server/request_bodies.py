@@ -107,23 +107,25 @@ class Bodies:
 
     @contextmanager
     def _counted(self, address: str, body: Body) -> Iterator[None]:
-        its = self._of_address.setdefault(address, set())
-        if len(its) >= ADDRESS_BODIES:
-            _crowd_out_slowest(its)
-        its.add(body)
+        bodies = self._of_address.setdefault(address, set())
+        if len(bodies) >= ADDRESS_BODIES:
+            _crowd_out_slowest(bodies)
+        bodies.add(body)
         try:
             yield
         finally:
             self._n_bytes -= body.n_bytes
-            its.remove(body)
-            if not its:
+            bodies.remove(body)
+            if not bodies:
                 self._of_address.pop(address, None)
 
     def _make_room(self) -> None:
         """Cut the slowest body of the client with the most bytes, unless bodies that are ending already free enough
         memory."""
-        staying = {who: [body for body in its if not body.is_crowded_out] for who, its in self._of_address.items()}
-        n_bytes = {who: sum(body.n_bytes for body in its) for who, its in staying.items()}
+        staying = {
+            who: [body for body in bodies if not body.is_crowded_out] for who, bodies in self._of_address.items()
+        }
+        n_bytes = {who: sum(body.n_bytes for body in bodies) for who, bodies in staying.items()}
         if sum(n_bytes.values()) > ALL_BYTES:
             _crowd_out_slowest(staying[max(n_bytes, key=n_bytes.__getitem__)])
 

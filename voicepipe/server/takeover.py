@@ -130,8 +130,8 @@ class StoredSessions:
             return False
         owner, digest = self.context.live_sessions.slots.owner, digest_of(resume_request.secret)
         secret = new_secret()
-        its = {"digest": digest, "owner": owner, "next_digest": digest_of(secret)}
-        found = await self.snapshots.acquire_snapshot(resume_request.session_id, **its)
+        secrets = {"digest": digest, "owner": owner, "next_digest": digest_of(secret)}
+        found = await self.snapshots.acquire_snapshot(resume_request.session_id, **secrets)
         if found is None:
             return False
         try:

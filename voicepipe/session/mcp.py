@@ -88,7 +88,11 @@ class SessionMcp:
 
 def _listed(tools: tuple[ServerTool, ...]) -> str:
     def plain(tool: ServerTool) -> dict[str, Any]:
-        its = tool.facts.tool
-        return {"name": its.name, "description": its.description, "input_schema": json.loads(its.parameters_json)}
+        definition = tool.facts.tool
+        return {
+            "name": definition.name,
+            "description": definition.description,
+            "input_schema": json.loads(definition.parameters_json),
+        }
 
     return json.dumps([plain(tool) for tool in tools], separators=(",", ":"), ensure_ascii=False)

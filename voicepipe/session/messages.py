@@ -43,9 +43,9 @@ def _functions_of(reply: ReplySettings) -> tuple[tuple[Tool, ...], str]:
     everything = (*(each.tool for each in reply.server_tools), *reply.tools)
     if not reply.tool_server:
         return everything, reply.tool_choice
-    its = tuple(each.tool for each in reply.server_tools if each.label == reply.tool_server)
-    if reply.tool_choice in ("required", *(tool.name for tool in its)) and its:
-        return its, reply.tool_choice
+    of_server = tuple(each.tool for each in reply.server_tools if each.label == reply.tool_server)
+    if reply.tool_choice in ("required", *(tool.name for tool in of_server)) and of_server:
+        return of_server, reply.tool_choice
     return everything, "auto"
 
 

@@ -1,4 +1,4 @@
-"""Go on with the answers that another process had begun or owed: each comes once, and in order.
+"""Go on with the answers that another process had begun or queued: each comes once, and in order.
 
 The snapshot of the session has most of them. The client reports what it has received or sent beyond that.
 """
@@ -77,8 +77,8 @@ class PendingReplies:
         """
         begun = [_PendingReply(each.turn, each.reply) for each in state.earlier]
         begun += [] if state.reply is None else [_PendingReply(state.turn, state.reply)]
-        owed = [_PendingReply(each.turn, later_items=each.later_items) for each in state.owed]
-        return cls(reply, state, list(restored(state).items), [*begun, *owed])
+        queued = [_PendingReply(each.turn, later_items=each.later_items) for each in state.queued]
+        return cls(reply, state, list(restored(state).items), [*begun, *queued])
 
     # --- what the client names ----------------------------------------------------------------
 
@@ -116,20 +116,20 @@ class PendingReplies:
         """Add what a client has received beyond what the store knows: these words are in the history, and are not said
         again. All answers before them came as a whole."""
         place = next((place for place, item in enumerate(self.items) if item.id == received.item_id), None)
-        its = next((each for each in self.answers if each.reply and each.reply.item_id == received.item_id), None)
-        if its is not None and place is not None:
-            self._received(its, received)
+        answer = next((each for each in self.answers if each.reply and each.reply.item_id == received.item_id), None)
+        if answer is not None and place is not None:
+            self._received(answer, received)
             if received.text is not None:
                 self.items[place] = changed = grown(self.items[place], received)
                 is_over = received.is_done and changed.status == "completed"
-                self.answers = [each for each in self.answers if each is not its or not is_over]
+                self.answers = [each for each in self.answers if each is not answer or not is_over]
         elif place is None and received.text is not None:
             self._add_newer(received)
 
-    def _received(self, its: _PendingReply, received: Received) -> None:
+    def _received(self, answer: _PendingReply, received: Received) -> None:
         """Record how far an answer has come: those before it are over, and of those behind it nothing has come."""
-        self.answers = self.answers[self.answers.index(its) :]
-        its.received_ms = received.ms
+        self.answers = self.answers[self.answers.index(answer) :]
+        answer.received_ms = received.ms
         for later in self.answers[1:]:
             later.received_ms = 0
 
@@ -138,14 +138,14 @@ class PendingReplies:
         due = next((each for each in self.answers if each.reply is None), None)
         if due is None and not is_newer(received.item_id, self.state):
             return
-        its = due or _PendingReply(self.state.turn)
-        self.answers = [its, *(each for each in self.answers if each.reply is None and each is not its)]
-        before = [place for place, item in enumerate(self.items) if item.id in its.later_items]
+        answer = due or _PendingReply(self.state.turn)
+        self.answers = [answer, *(each for each in self.answers if each.reply is None and each is not answer)]
+        before = [place for place, item in enumerate(self.items) if item.id in answer.later_items]
         self.items.insert(before[0] if before else len(self.items), received_message(received))
-        its.reply = OpenReply(item_id=received.item_id, response_id="", is_generated=False, is_synthesized=False)
-        its.received_ms = received.ms
+        answer.reply = OpenReply(item_id=received.item_id, response_id="", is_generated=False, is_synthesized=False)
+        answer.received_ms = received.ms
         if received.is_done:
-            self.answers.remove(its)
+            self.answers.remove(answer)
 
     # --- the events ---------------------------------------------------------------------------
 
@@ -154,19 +154,19 @@ class PendingReplies:
         awaits_results = any(map(is_running, self.items))
         self.items = [settled(item, self.reply) for item in self.items]
         changes: list[e.Event] = []
-        owed: list[e.Event] = []
+        replies: list[e.Event] = []
         begun = [each for each in self.answers if each.reply is not None]
         for answer in self.answers:
             if answer.reply is None:
-                owed.append(self._owed(answer))
+                replies.append(self._queued(answer))
             elif (rest := continuation(answer.reply, self.items, answer.received_ms)) is not None:
                 if awaits_results and answer is begun[-1]:  # something comes behind the words that are known
                     rest = replace(rest, is_whole=False)
                 changes.append(_change(rest))
-                owed.append(self._rest(answer, rest))
-        if awaits_results and not owed:
-            owed.append(e.ReplyOwed(self.reply, goes_on=_elsewhere(self.state.turn, "")))
-        return (self._restored(), *self._additions(), *changes, *owed)
+                replies.append(self._rest(answer, rest))
+        if awaits_results and not replies:
+            replies.append(e.ReplyRestored(self.reply, goes_on=_elsewhere(self.state.turn, "")))
+        return (self._restored(), *self._additions(), *changes, *replies)
 
     def _restored(self) -> e.ConversationRestored:
         items = tuple(item for item in self.items if item.id not in self.missing)
@@ -177,13 +177,13 @@ class PendingReplies:
         pairs = zip(befores, self.items, strict=False)
         return [replace(self.missing[item.id], after=before) for before, item in pairs if item.id in self.missing]
 
-    def _owed(self, answer: _PendingReply) -> e.ReplyOwed:
+    def _queued(self, answer: _PendingReply) -> e.ReplyRestored:
         request, later = answer.request, answer.later_items
         if request is None:
-            return e.ReplyOwed(self.reply, goes_on=_elsewhere(answer.turn, ""), later_items=later)
+            return e.ReplyRestored(self.reply, goes_on=_elsewhere(answer.turn, ""), later_items=later)
         typed = self._typed_before(later)
         self.read_earlier = {item.id for item in self.items if item.id not in later}
-        return e.ReplyOwed(request.reply, user_text=typed, later_items=later, event_id=request.event_id)
+        return e.ReplyRestored(request.reply, user_text=typed, later_items=later, event_id=request.event_id)
 
     def _typed_before(self, later: tuple[str, ...]) -> str:
         """Return what the user has typed behind all answers and earlier questions, without these items."""
@@ -194,15 +194,15 @@ class PendingReplies:
             typed += [part.text for part in reversed(item.parts) if isinstance(part, InputText) and part.text]
         return " ".join(reversed(typed))
 
-    def _rest(self, answer: _PendingReply, rest: Continuation) -> e.ReplyOwed:
+    def _rest(self, answer: _PendingReply, rest: Continuation) -> e.ReplyRestored:
         turn, later = _elsewhere(answer.turn, rest.played), self._behind(rest.item_id)
         if rest.is_whole:
-            return e.ReplyOwed(self.reply, rest.rest, goes_on=turn, later_items=later)
+            return e.ReplyRestored(self.reply, rest.rest, goes_on=turn, later_items=later)
         reply = self.reply
         if rest.played:
             instructions = f"{reply.instructions}\n\n{GO_ON.format(played=rest.played)}".strip()
             reply = replace(reply, instructions=instructions, may_be_empty=True)
-        return e.ReplyOwed(reply, goes_on=turn, later_items=later)
+        return e.ReplyRestored(reply, goes_on=turn, later_items=later)
 
     def _behind(self, item_id: str) -> tuple[str, ...]:
         """Return the ids of the items behind an answer: from the next one on that is the user's."""
@@ -221,11 +221,11 @@ def _change(rest: Continuation) -> e.Event:
     return e.ItemTruncateRequested(None, rest.item_id, 0, rest.received_ms)
 
 
-def _elsewhere(its: OpenTurn | None, played: str) -> TurnElsewhere | None:
-    if its is None:
+def _elsewhere(turn: OpenTurn | None, played: str) -> TurnElsewhere | None:
+    if turn is None:
         return None
-    words = " ".join(filter(None, (its.played_text, played)))
-    return TurnElsewhere(id=its.id, cause=its.cause, user_text=its.user_text, played_text=words)
+    words = " ".join(filter(None, (turn.played_text, played)))
+    return TurnElsewhere(id=turn.id, cause=turn.cause, user_text=turn.user_text, played_text=words)
 
 
 def takeover_events(

@@ -116,7 +116,7 @@ class ReadLimit:
 
         self._events = TokenBucket(BURST_EVENTS, EVENTS_PER_S)
         self._audio_ms = TokenBucket(BURST_AUDIO_S * 1_000, AUDIO_SPEED * 1_000)
-        self._owed_us = self._owed_audio_us = 0.0
+        self._wait_us = self._audio_wait_us = 0.0
         self._since_us = self._began_us = now_us()
         """Start of this client's current time slice, and of the wait for its next message."""
 
@@ -127,7 +127,7 @@ class ReadLimit:
         This class does not receive the message itself: each frame of audio would resume one more coroutine.
         """
         self._began_us = self._now_us()
-        return self._owed_us < _MIN_WAIT_US and self._began_us - self._since_us < self._active.time_slice_us
+        return self._wait_us < _MIN_WAIT_US and self._began_us - self._since_us < self._active.time_slice_us
 
     async def wait_for_message(self) -> None:
         """Wait until the next message may be read."""
@@ -139,11 +139,11 @@ class ReadLimit:
         now_us = self._now_us()
         if now_us - self._began_us > _WAITED_US:
             self._since_us = now_us
-        self._owed_us = self._events.take(1 + len(message) / BYTES_PER_EVENT, now_us)
+        self._wait_us = self._events.take(1 + len(message) / BYTES_PER_EVENT, now_us)
 
     def charge(self, n_events: float) -> None:
         """Count that many more events for the work that the latest message caused."""
-        self._owed_us = self._events.take(n_events, self._now_us())
+        self._wait_us = self._events.take(n_events, self._now_us())
 
     def charge_bytes(self, n_bytes: int) -> None:
         """Count the bytes of the answer to the latest message."""
@@ -153,23 +153,23 @@ class ReadLimit:
     def admits_audio(self, audio_ms: float) -> bool:
         """Count that much audio. Return whether the next audio may be processed at once; if not, `wait_for_audio`."""
         now_us = self._now_us()
-        self._owed_audio_us = self._audio_ms.take(audio_ms, now_us)
-        owes = self._owed_audio_us >= _MIN_WAIT_US or self._owed_us >= _MIN_WAIT_US
-        return not owes and now_us - self._since_us < self._active.time_slice_us
+        self._audio_wait_us = self._audio_ms.take(audio_ms, now_us)
+        must_wait = self._audio_wait_us >= _MIN_WAIT_US or self._wait_us >= _MIN_WAIT_US
+        return not must_wait and now_us - self._since_us < self._active.time_slice_us
 
     async def wait_for_audio(self) -> int:
         """Wait until the next audio may be processed. Return for how many ms it had to wait beyond giving way."""
         now_us = self._now_us()
-        if self._owed_audio_us >= _MIN_WAIT_US:
-            await self._sleep(self._owed_audio_us)
+        if self._audio_wait_us >= _MIN_WAIT_US:
+            await self._sleep(self._audio_wait_us)
             return (self._since_us - now_us) // 1_000
         await self._give_way(now_us)
         return 0
 
     async def _give_way(self, now_us: int) -> None:
-        if self._owed_us >= _MIN_WAIT_US:
-            owed_us, self._owed_us = self._owed_us, 0.0
-            await self._sleep(owed_us)
+        if self._wait_us >= _MIN_WAIT_US:
+            wait_us, self._wait_us = self._wait_us, 0.0
+            await self._sleep(wait_us)
         elif now_us - self._since_us >= self._active.time_slice_us:
             await self._active.yield_to_others()
             self._since_us = self._now_us()

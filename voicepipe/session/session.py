@@ -118,18 +118,18 @@ class Session:
         self._retrieved_audio = RetrievedAudio(self.items, self._wire, self._read_limit)
         sink = both(self.items, recorder)
         self._speech = SpeechSession(stages.speech, hooks.charge_summary, voice_of(self._core.context))
-        its, listener = stages.transcriber.capabilities, self._speech.listener
+        capabilities, listener = stages.transcriber.capabilities, self._speech.listener
         self._scoring = EndpointScoring(
             stages.endpoint_scorer,
             grant.session_id,
             post,
-            stt_detects=its.turn_events,
+            stt_detects=capabilities.turn_events,
             audio_scorer=stages.audio_scorer,
             count=hooks.count_score,
             now_ms=self._clock.now_ms,
         )
         self._audio_input = AudioInput(
-            config, its, self._clock, post, self._journal, sink, listener, self._scoring.audio
+            config, capabilities, self._clock, post, self._journal, sink, listener, self._scoring.audio
         )
         self._transcription = SessionTranscription(
             stages.transcriber, stages.stt_model, config, self._audio_input, post, self._scoring.take

@@ -32,6 +32,9 @@ MOVED: Final = "its process ended while the answer played, and the session went 
 LIFE_S: Final = 120
 """How long the snapshot is stored after the latest write."""
 
+_QUEUED: Final = "owed"
+"""The name of the queued replies in the store. It never changes: nodes of an older version read and write it."""
+
 
 class OpenReply(msgspec.Struct, frozen=True, kw_only=True):
     """The reply that was generated or played."""
@@ -62,7 +65,7 @@ class EarlierReply(msgspec.Struct, frozen=True, kw_only=True):
     turn: OpenTurn | None
 
 
-class OwedReply(msgspec.Struct, frozen=True, kw_only=True):
+class QueuedReply(msgspec.Struct, frozen=True, kw_only=True):
     """A reply that was due and had not begun."""
 
     turn: OpenTurn | None = None
@@ -113,7 +116,7 @@ class SessionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     earlier: tuple[EarlierReply, ...] = ()
     """Those before `reply`, in order."""
 
-    owed: tuple[OwedReply, ...] = ()
+    queued: tuple[QueuedReply, ...] = msgspec.field(default=(), name=_QUEUED)
     """Those behind `reply`, in order."""
 
     requests: tuple[str, ...] = ()
@@ -184,7 +187,7 @@ def snapshot_of(core: Core, codec: ItemCodec, now_ms: int, **more: Any) -> Sessi
     begun = [turn for turn in running if turn.reply.item_id in ids]
     replies = [_open_reply(turn) for turn in begun]
     others = [*running, *core.queued]
-    owed = [turn for turn in others if turn not in begun]
+    queued = [turn for turn in others if turn not in begun]
     waiting = [turn for turn in (context.turns.awaits_tools, *context.turns.soft.values()) if turn is not None]
     whole = [turn for turn, reply in zip(begun, replies, strict=True) if reply.is_generated]
     unclosed = {turn.id: turn for turn in (*waiting, *whole)}
@@ -196,7 +199,7 @@ def snapshot_of(core: Core, codec: ItemCodec, now_ms: int, **more: Any) -> Sessi
             EarlierReply(reply=reply, turn=_open_turn([turn]))
             for turn, reply in zip(begun[:-1], replies[:-1], strict=True)
         ),
-        owed=tuple(map(_owed_reply, owed)),
+        queued=tuple(map(_queued_reply, queued)),
         requests=tuple(context.requests),
         turn=_open_turn(begun[-1:] or waiting),
         open_records=_records(context, unclosed.values(), now_ms),
@@ -205,9 +208,9 @@ def snapshot_of(core: Core, codec: ItemCodec, now_ms: int, **more: Any) -> Sessi
     )
 
 
-def _owed_reply(turn: Turn) -> OwedReply:
+def _queued_reply(turn: Turn) -> QueuedReply:
     later = tuple(sorted(turn.reply.later_items))
-    return OwedReply(turn=_open_turn([turn]), response_id=_open_response(turn), later_items=later)
+    return QueuedReply(turn=_open_turn([turn]), response_id=_open_response(turn), later_items=later)
 
 
 def _open_response(turn: Turn) -> str:
@@ -215,12 +218,12 @@ def _open_response(turn: Turn) -> str:
 
 
 def _open_reply(turn: Turn) -> OpenReply:
-    its = turn.reply
+    reply = turn.reply
     return OpenReply(
-        item_id=its.item_id,
+        item_id=reply.item_id,
         response_id=_open_response(turn),
-        is_generated=bool(its.finish_reason) or not its.response_open,
-        is_synthesized=its.voice_done,
+        is_generated=bool(reply.finish_reason) or not reply.response_open,
+        is_synthesized=reply.voice_done,
     )
 
 

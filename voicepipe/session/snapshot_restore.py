@@ -58,8 +58,8 @@ class Received:
         """Return what a client says of its last output when it resumes; None: nothing."""
         if request.received_item_id is None:
             return None
-        its: dict[str, Any] = {"text": request.received_text, "is_done": request.received_done}
-        return cls(request.received_item_id, request.received_ms, **its)
+        last: dict[str, Any] = {"text": request.received_text, "is_done": request.received_done}
+        return cls(request.received_item_id, request.received_ms, **last)
 
     @classmethod
     def all_of(cls, request: Resume) -> tuple[Received, ...]:

@@ -290,8 +290,8 @@ class SnapshotWriter:
         if state is None:
             return []
         begun = [] if state.reply is None else [(state.reply.response_id, state.turn)]
-        its = [*begun, *((each.response_id, each.turn) for each in state.owed)]
-        frames = [wire.ended_elsewhere(id, reply, "" if turn is None else turn.id) for id, turn in its if id]
+        responses = [*begun, *((each.response_id, each.turn) for each in state.queued)]
+        frames = [wire.ended_elsewhere(id, reply, "" if turn is None else turn.id) for id, turn in responses if id]
         return [frame for each in frames for frame in each]
 
     def events(self, reply: ReplySettings, read: Callable[[msgspec.Raw], object]) -> tuple[e.Event, ...]:

@@ -95,7 +95,7 @@ class Takeover:
         connection.allow_resume(True)
         reply = self._core.context.settings.reply
         events = self._writer.events(reply, self._read)
-        n_answers = sum(isinstance(event, e.ReplyOwed) for event in events)
+        n_answers = sum(isinstance(event, e.ReplyRestored) for event in events)
         hello = self._resumption.take_over(n_answers=n_answers)
         self._put([hello])
         self._put(self._writer.end_of_response(self._wire, reply))

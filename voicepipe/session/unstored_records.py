@@ -70,15 +70,17 @@ def unstored_records(
 
     The turn that goes on has its record there. `began_unix_ms`: when the clock of this process's session was 0.
     """
-    takeover_events = {each.goes_on.id for each in events if isinstance(each, e.ReplyOwed) and each.goes_on is not None}
+    takeover_events = {
+        each.goes_on.id for each in events if isinstance(each, e.ReplyRestored) and each.goes_on is not None
+    }
     later_ms = state.began_unix_ms - began_unix_ms
     closed = tuple(_shifted(each, later_ms) for each in read_records(state.closed_records))
     found = {each.id: _moved(_shifted(each, later_ms)) for each in read_records(state.open_records)}
     known = takeover_events | {*found, *(each.id for each in closed)}
     received = () if request is None else Received.all_of(request)
-    for its in (state.turn, *(each.turn for each in state.owed)):
-        if its is not None and its.id not in known:
-            found[its.id] = _received_elsewhere(its, state, received, context)
+    for turn in (state.turn, *(each.turn for each in state.queued)):
+        if turn is not None and turn.id not in known:
+            found[turn.id] = _received_elsewhere(turn, state, received, context)
     return UnstoredRecords(tuple(each for each in found.values() if each.id not in takeover_events), closed)
 
 
@@ -108,25 +110,25 @@ def _shifted(record: TurnRecord, later_ms: int) -> TurnRecord:
 
 
 def _received_elsewhere(
-    its: OpenTurn, state: SessionSnapshot, received: tuple[Received, ...], context: TurnContext
+    turn: OpenTurn, state: SessionSnapshot, received: tuple[Received, ...], context: TurnContext
 ) -> TurnRecord:
     """Return the record of an answer that its client has received as a whole, and of which no mark is known.
 
     The answer is the item of the open reply, or one that the store does not know: these came in the turns' order.
     """
-    owed = [each.turn for each in state.owed]
+    queued = [each.turn for each in state.queued]
     begun = "" if state.reply is None else state.reply.item_id
     newer = [each for each in received if each.item_id != begun and is_newer(each.item_id, state)]
-    answers = newer[owed.index(its) :] if its in owed else [each for each in received if each.item_id == begun]
+    answers = newer[queued.index(turn) :] if turn in queued else [each for each in received if each.item_id == begun]
     text = next((each.text for each in answers if each.text is not None), "")
     spoken_ms = next((each.ms for each in answers if each.ms is not None), 0)
-    words = " ".join(filter(None, (its.played_text, text)))
+    words = " ".join(filter(None, (turn.played_text, text)))
     return TurnRecord(
-        id=its.id,
+        id=turn.id,
         session=context.session,
         turn=state.counts.get("turn", 0),
         revision=0,
-        cause=its.cause,
+        cause=turn.cause,
         outcome="completed",
         reason=MOVED,
         marks=(),
@@ -141,7 +143,7 @@ def _received_elsewhere(
         breach=None,
         providers=(),
         tokens=TokenCount(),
-        user_text=its.user_text,
+        user_text=turn.user_text,
         agent_text=words,
         played_text=words,
         spoken_ms=spoken_ms,

@@ -42,7 +42,8 @@ async def keep_running(name: str, run: Callable[[], Awaitable[None]]) -> None:
 
 
 class IsolatedJournal:
-    """A journal that may fail: it is left out from then on, since a journal with a gap can't be replayed."""
+    """A journal that may fail: after its first error it gets no more events, since a journal with a gap can't be
+    replayed."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal

@@ -21,7 +21,7 @@ RESUMABLE_EVENTS: Final = 500
 """Number of events stored for readers that reconnect; mostly closed turns, of about 3 kB each."""
 
 MAX_WAITING: Final = 1_000
-"""The most events that wait for one reader."""
+"""Maximum of events that wait for one reader."""
 
 MAX_READERS: Final = 32
 
@@ -66,7 +66,7 @@ class FeedEvent:
         return self._veiled_data
 
     def set_data(self, data: bytes, veiled_data: bytes) -> None:
-        """Set both, made by another process."""
+        """Set both texts, which another process has made."""
         self._data, self._veiled_data = data, veiled_data
 
 
@@ -88,8 +88,8 @@ class Reader:
         self, accepts: EventFilter, *, has_gap: bool = False, max_waiting: int = MAX_WAITING, token: str = ""
     ) -> None:
         self._accepts, self._max_waiting, self.token = accepts, max_waiting, token
-        # Full means that the reader is too slow: the oldest event is dropped and counted, since a live reader wants
-        # the newest.
+        # Full means that the reader is too slow: the oldest event is dropped and counted, since a live reader shows the
+        # newest.
         self._waiting: deque[FeedEvent] = deque()
         self._has_events = asyncio.Event()
         self.lost = 0

@@ -24,11 +24,11 @@ class RecordWriterOptions:
     """Limits of the queue of records before the store."""
 
     capacity: int = 2_000
-    """The most turns that wait. A quarter of a second of the busiest machine is far fewer."""
+    """Maximum of turns that wait. On the busiest machine far fewer end in a quarter of a second."""
 
     flush_ms: int = 250
-    """Time that the record of a running turn waits for others. That of a turn that has ended is written at once, with
-    all that wait: a crash loses the transaction in progress."""
+    """Time for which the record of a running turn waits for others. The record of a turn that has ended is written at
+    once, with all that wait. A crash loses the transaction in progress."""
 
     retry_ms: int = 500
     max_retry_ms: int = 5_000
@@ -120,7 +120,7 @@ class RecordWriter:
         self._pass_on(turn, late=self._closing.is_set())
 
     def when_passed_on(self, call: Callable[[], None]) -> None:
-        """Call when the observers have got all records that were offered until now: at once, unless some are still
+        """Call `call` when the observers have all records that were offered until now: at once, unless some are still
         being redacted."""
         if self._unredacted:
             self._unredacted.append(call)

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Final
 
 MAX_STALLS: Final = 64
-"""Number of stalls stored: more than a second of them, for a session without an event. A turn's record has 8."""
+"""Maximum of stalls stored: those of over a second, in which a session may handle no event. A turn's record has 8."""
 
 
 class StallLog:

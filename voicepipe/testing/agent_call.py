@@ -99,11 +99,14 @@ async def calling_agent(
         with tempfile.TemporaryDirectory() as folder:
             fake: dict[str, object] = {
                 f"agents.{each}.{stage}": f"fake/{stage}"
-                for each in ("default", *(its.name for its in agents))
+                for each in ("default", *(agent.name for agent in agents))
                 for stage in _STAGES
             }
             fake |= {
-                f"agents.{its.name}.{option}": "" for its in agents for option in _NOT_FAKED if option in its.settings
+                f"agents.{agent.name}.{option}": ""
+                for agent in agents
+                for option in _NOT_FAKED
+                if option in agent.settings
             }
             more = {"providers.fake.base_url": vendor.base_url, "server.port": 0, "server.drain_ms": 0}
             loaded = load(
@@ -121,4 +124,4 @@ def _cue(answer: Answer, numbers: count[int]) -> LlmCue:
     if isinstance(answer, str):
         return LlmCue(tokens=tokens(answer))
     made = answer if isinstance(answer, tuple) else (answer,)
-    return LlmCue(calls=tuple(CallCue(its.name, (its.arguments,), f"call_{next(numbers)}") for its in made))
+    return LlmCue(calls=tuple(CallCue(call.name, (call.arguments,), f"call_{next(numbers)}") for call in made))

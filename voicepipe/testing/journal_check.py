@@ -26,8 +26,8 @@ def journal_of(opening: Opening, entries: Sequence[Entry], texts: Texts = "plain
     words = as_it_is if texts == "plain" else Pseudonymizer(b"a key of the tests")
     lines = [format.head(opening, agent="default", began_unix_ms=0, texts=texts, words=words)]
     for number, entry in enumerate(entries, start=1):
-        its = (entry.now_ms, entry.event, entry.commands)
-        lines.append(format.line(number, *its, texts=texts, words=words))
+        values = (entry.now_ms, entry.event, entry.commands)
+        lines.append(format.line(number, *values, texts=texts, words=words))
     return b"".join([*lines, format.end()])
 
 

@@ -253,7 +253,7 @@ class AgentSide:
         self._stop(turn)
         turn.failed_stage = stage
         responses.end_response(self._context, turn, "failed", code or f"{stage}_failed", why)
-        if apology.is_owed(self._context, turn, stage):
+        if apology.follows_failure(self._context, turn, stage):
             self._context.turns.failed.append(turn)
         self._close(turn, "failed", f"{stage}: {why}", now_ms)
 

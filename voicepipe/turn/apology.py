@@ -42,8 +42,8 @@ def phrases_of(context: TurnContext) -> tuple[str, ...]:
     return tuple(words for words in (*fillers, words_for(context)) if words)
 
 
-def is_owed(context: TurnContext, turn: Turn, stage: FailedStage) -> bool:
-    """Return whether this turn's failure in that stage is followed by a spoken apology.
+def follows_failure(context: TurnContext, turn: Turn, stage: FailedStage) -> bool:
+    """Return whether a spoken apology follows this turn's failure in that stage.
 
     There is none if the client is what failed, nor for an apology that failed. If the TTS failed, there is one only if
     its audio is cached.

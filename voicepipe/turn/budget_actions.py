@@ -72,7 +72,7 @@ class BudgetActions:
         There is none while the user speaks or another turn is being answered: the conversation goes on by itself.
         """
         failed, self._context.turns.failed = self._context.turns.failed, []
-        taken = self._context.replies.busy or any(self._answers.n_pending) or self._user.state is not User.QUIET
+        taken = self._context.replies.busy or any(self._answers.n_queued) or self._user.state is not User.QUIET
         if not failed or taken:
             return False
         apology = self._context.new_turn("apology")

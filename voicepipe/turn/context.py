@@ -241,7 +241,7 @@ class Learned:
 
     def reply_ended(self, turn: Turn) -> None:
         """Record that a reply is cancelled or over."""
-        if turn.reply.guess:
+        if turn.reply.speculative:
             self.speculation.dropped(turn)
         else:
             self.used_tokens += turn.tokens.input + turn.tokens.output
@@ -316,7 +316,7 @@ class RunningReplies:
         self.tails: list[Turn] = []
         """Turns whose reply is complete and still playing while the next one is made."""
 
-        self.owed: list[Turn] = []
+        self.restored: list[Turn] = []
         """Turns whose reply another process had begun or was requested to make: it is started here, one at a time."""
 
         self._ended: list[Turn] = []
@@ -387,9 +387,9 @@ class RunningReplies:
 
     def find(self, turn: int, revision: int) -> Turn | None:
         """Return the running turn of that number and revision, or None when the event is stale."""
-        mine = self.turn
-        if mine is not None and mine.number == turn and mine.reply.revision == revision:
-            return mine  # nearly always
+        current = self.turn
+        if current is not None and current.number == turn and current.reply.revision == revision:
+            return current  # nearly always
         return next((t for t in self.all if t.number == turn and t.reply.revision == revision), None)
 
     def filled(self, number: int, waiting: Turn | None) -> Turn | None:
@@ -405,15 +405,15 @@ class RunningReplies:
         return next((t for t in (*self._ended, *self.all) if t.reply.item_id == item_id), None)
 
     def item_added(self, item_id: str, previous: str | None, *, last: bool) -> None:
-        """Record that an item was added, perhaps behind what a reply that is being made, or is owed, has read."""
-        for turn in (*self.of_conversation, *self.owed):
+        """Record that an item was added, perhaps behind what a running or a restored reply has read."""
+        for turn in (*self.of_conversation, *self.restored):
             later, is_made = turn.reply.later_items, turn.reply.response_open or turn.reply.gate is not Gate.OPEN
             if is_made and (last or previous in later):
                 later.add(item_id)
 
     def drop_later(self, item_id: str) -> None:
         """Drop an item that has left the conversation: the client may use its id again."""
-        for turn in (*self.of_conversation, *self.owed):
+        for turn in (*self.of_conversation, *self.restored):
             turn.reply.later_items.discard(item_id)
 
     def item_deleted(self, item_id: str) -> None:

@@ -137,15 +137,17 @@ class ModelHistory:
         self._n_summaries = 0
         self._being_summarized: tuple[str, ...] = ()
 
-    def of(self, conversation: Conversation, limits: HistoryLimits, unborn: Sequence[Item] = ()) -> tuple[Item, ...]:
+    def of(
+        self, conversation: Conversation, limits: HistoryLimits, uncommitted: Sequence[Item] = ()
+    ) -> tuple[Item, ...]:
         """Return the items that the LLM reads, in order: all system messages, and the newest of the others that fit.
 
-        A function call is never without its results there, nor a result without its call. `unborn`: what the user says
-        now and is no item yet; it comes last.
+        A function call is never without its results there, nor a result without its call. `uncommitted`: what the user
+        says now and is no item yet; it comes last.
         """
-        items = [*conversation.items, *unborn]
+        items = [*conversation.items, *uncommitted]
         limits = replace(limits, n_chars=max(0, limits.n_chars - _n_chars(self._summary)))
-        n_chars = conversation.n_chars + _n_chars(unborn)
+        n_chars = conversation.n_chars + _n_chars(uncommitted)
         if not self._left and len(items) <= limits.n_items and n_chars <= limits.n_chars:
             return tuple(items)
         self._left = self._with_results(items)

@@ -213,7 +213,7 @@ class Core:
             self._open_gate(now_ms)
 
     def _standing(self) -> tuple[object, ...]:
-        return self.user.state, self.agent.state, self.agent.turn, self._answers.n_pending
+        return self.user.state, self.agent.state, self.agent.turn, self._answers.n_queued
 
     def _open_gate(self, now_ms: int) -> None:
         turn = self.agent.turn
@@ -328,7 +328,7 @@ class Core:
             e.ClearRequested: (self._clear_requested, EVERYTHING),
             e.ReplyRequested: (answers.request, EVERYTHING),
             e.ConversationRestored: (self._conversation_restored, NOTHING),
-            e.ReplyOwed: (lambda event, now_ms: answers.owe(event), EVERYTHING),
+            e.ReplyRestored: (lambda event, now_ms: answers.restore(event), EVERYTHING),
             e.GreetingDue: (answers.greet, EVERYTHING),
             e.ToolFinished: (self._server_tools.finished, EVERYTHING),
             e.CancelRequested: (answers.cancel, EVERYTHING),
@@ -433,7 +433,7 @@ class Core:
     def _reply_failed(self, turn: Turn, stage: FailedStage, why: str, now_ms: int) -> None:
         """Handle a failed reply. A speculative reply is dropped: the LLM request is repeated at the turn's end."""
         if self.user.turn is turn and self.user.state is not User.ENDED:
-            turn.guess_failed = True
+            turn.speculation_failed = True
             self.agent.revise(turn)
         else:
             self.agent.fail(turn, stage, why, now_ms)

@@ -35,7 +35,7 @@ from voicepipe.turn.reply_events import SynthesizerChanged as SynthesizerChanged
 from voicepipe.turn.reply_events import SynthesizerConnected as SynthesizerConnected
 from voicepipe.turn.reply_events import TokensCounted as TokensCounted
 from voicepipe.turn.restored_events import ConversationRestored as ConversationRestored
-from voicepipe.turn.restored_events import ReplyOwed as ReplyOwed
+from voicepipe.turn.restored_events import ReplyRestored as ReplyRestored
 from voicepipe.turn.settings import ReplySettings, TurnSettings
 
 # --- VAD --------------------------------------------------------------------------------------
@@ -373,7 +373,7 @@ Event = (
     | ClearRequested
     | ReplyRequested
     | ConversationRestored
-    | ReplyOwed
+    | ReplyRestored
     | GreetingDue
     | ToolFinished
     | CancelRequested

@@ -59,4 +59,4 @@ class Idle:
         settings = self._context.settings
         enabled = settings.detection == "vad" and settings.create_response
         silent = self._user.state is User.QUIET and self._agent.state is Agent.IDLE
-        return enabled and silent and not any(self._answers.n_pending) and not self._context.turns.calls
+        return enabled and silent and not any(self._answers.n_queued) and not self._context.turns.calls

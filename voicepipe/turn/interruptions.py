@@ -233,7 +233,7 @@ class Interruptions:
         This includes a backchannel: so close to the end it is an answer. Only the agent's own echo is left out.
         """
         overlap = self.overlap
-        if overlap is None or self._agent.state is not Agent.IDLE or any(self._answers.n_pending):
+        if overlap is None or self._agent.state is not Agent.IDLE or any(self._answers.n_queued):
             return
         if overlap.dismiss_reason != "echo":
             self._take("sustained", now_ms)

@@ -73,8 +73,8 @@ def _found(
     """
     requested = (tag or "").lower()
     named = [((each.user_tag if of_user else "") or each.tag, each) for each in languages]
-    same = (each for its, each in named if its.lower() == requested)
-    primary = (each for its, each in named if requested and _primary(its) == _primary(requested))
+    same = (each for language, each in named if language.lower() == requested)
+    primary = (each for language, each in named if requested and _primary(language) == _primary(requested))
     return next(same, None) or next(primary, None)
 
 

@@ -13,15 +13,15 @@ from voicepipe.turn.settings import ReplySettings
 from voicepipe.turn.truncation import HistoryLimits, chars_of
 
 
-def read_by_model(context: TurnContext, reply: ReplySettings, unborn: Sequence[Item] = ()) -> tuple[Item, ...]:
-    """Return the items of the conversation that the LLM reads for this reply, and `unborn` as the last of them.
+def read_by_model(context: TurnContext, reply: ReplySettings, uncommitted: Sequence[Item] = ()) -> tuple[Item, ...]:
+    """Return the items of the conversation that the LLM reads for this reply, and `uncommitted` as the last of them.
 
     All of them if the client has disabled truncation: they may not fit (`overflow`).
     """
     if context.settings.truncation.kind == "disabled":
-        return (*context.conversation.items, *unborn)
+        return (*context.conversation.items, *uncommitted)
     limits = _history_limits(context, reply)
-    items = context.history.of(context.conversation, limits, unborn)
+    items = context.history.of(context.conversation, limits, uncommitted)
     if context.core.summarizes and (found := context.history.to_summarize(items, limits)) is not None:
         context.issue(SummarizeHistory(*found))
     return items
@@ -41,10 +41,10 @@ def overflow(context: TurnContext, reply: ReplySettings, items: Sequence[Item]) 
 
 
 def context_use(
-    context: TurnContext, reply: ReplySettings, items: Sequence[Item], unborn: Sequence[Item] = ()
+    context: TurnContext, reply: ReplySettings, items: Sequence[Item], uncommitted: Sequence[Item] = ()
 ) -> ContextUse:
     """Return how much of the conversation these items are, in tokens, and how much it may be."""
-    limit, before = _items_tokens(context, reply), (*context.conversation.items, *unborn)
+    limit, before = _items_tokens(context, reply), (*context.conversation.items, *uncommitted)
     return ContextUse(
         tokens_before=input_tokens_of(reply, before),
         tokens_after=input_tokens_of(reply, items),

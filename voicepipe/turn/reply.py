@@ -40,7 +40,7 @@ class Reply:
     began_ms: int = 0
     """When it was started."""
 
-    guess: bool = False
+    speculative: bool = False
     """The reply was started before the turn was over, and it is not known yet whether it will be played."""
 
     gate: Gate = Gate.HELD

@@ -32,9 +32,10 @@ class Answers:
         """The words of all that the user has said in the running turn were known at the latest look."""
 
     @property
-    def n_pending(self) -> tuple[int, int]:
-        """Return how many replies wait to be started; the numbers change whenever a reply starts."""
-        return len(self._at(Place.REQUESTED)) + len(self._context.replies.owed), len(self._at(Place.WAITING))
+    def n_queued(self) -> tuple[int, int]:
+        """Return how many replies are queued: those requested or restored, and those to user turns. The numbers change
+        whenever a reply starts."""
+        return len(self._at(Place.REQUESTED)) + len(self._context.replies.restored), len(self._at(Place.WAITING))
 
     @property
     def queued(self) -> tuple[Turn, ...]:
@@ -42,12 +43,12 @@ class Answers:
         words are no items yet is left out: another process could not answer it."""
         requested = [turn for turn in self._at(Place.REQUESTED) if turn.settings.in_conversation]
         waiting = [turn for turn in self._at(Place.WAITING) if turn.question.text and _is_written(turn)]
-        return (*self._context.replies.owed, *requested, *waiting)
+        return (*self._context.replies.restored, *requested, *waiting)
 
     def settle(self, now_ms: int) -> None:
         """Start the replies that may start."""
         self._answer_user(now_ms)
-        self._start_owed(now_ms)
+        self._start_restored(now_ms)
         self._start_requested(now_ms)
         self._start_waiting(now_ms)
 
@@ -103,20 +104,20 @@ class Answers:
         if self._user.state is User.ENDED and turn.outcome is None:
             self._answer(turn, now_ms)
         elif self._user.state is User.HOLDING:
-            self._guess(turn, now_ms)
+            self._speculate(turn, now_ms)
 
-    def _guess(self, turn: Turn, now_ms: int) -> None:
+    def _speculate(self, turn: Turn, now_ms: int) -> None:
         """Start a speculative reply at a short silence, before the turn is over; or drop one that is of no use."""
         enabled = self._context.core.speculate and self._context.settings.create_response
-        if not (enabled and turn.question.text and not turn.question.lost and not turn.guess_failed):
-            self._drop_guess()
+        if not (enabled and turn.question.text and not turn.question.lost and not turn.speculation_failed):
+            self._drop_speculative()
         elif not (self._agent.turn is turn and turn.current):
-            self._drop_guess()
-            free = not (any(self.n_pending) or self._context.replies.busy)
+            self._drop_speculative()
+            free = not (any(self.n_queued) or self._context.replies.busy)
             if free and self._user.may_begin(self._context.learned.speculation.answer_ms):
-                self._bet(turn, now_ms)
+                self._start_speculative(turn, now_ms)
 
-    def _bet(self, turn: Turn, now_ms: int) -> None:
+    def _start_speculative(self, turn: Turn, now_ms: int) -> None:
         """Start the reply although the user may go on, if that is expected to pay."""
         learned, limits = self._context.learned, self._context.core.speculation
         stats = learned.speculation
@@ -132,16 +133,16 @@ class Answers:
             return
         self._user.mark_start_due(turn, stats.answer_ms, now_ms)
         self._agent.start(turn, items, now_ms)
-        turn.reply.guess = True
+        turn.reply.speculative = True
         stats.started(turn)
 
-    def _drop_guess(self) -> Turn | None:
+    def _drop_speculative(self) -> Turn | None:
         """Drop the speculative reply; return its turn, if there was one."""
-        guess = self._user.turn
-        if guess is None or self._agent.turn is not guess or self._user.state is not User.HOLDING:
+        turn = self._user.turn
+        if turn is None or self._agent.turn is not turn or self._user.state is not User.HOLDING:
             return None
-        self._agent.revise(guess)
-        return guess
+        self._agent.revise(turn)
+        return turn
 
     def _answer(self, turn: Turn, now_ms: int) -> None:
         """Answer a turn that is over and whose transcript is known, unless there is nothing to reply to."""
@@ -188,12 +189,12 @@ class Answers:
         """
         self._agent.write_down()
         utterances = (u for u in turn.question.utterances if not u.committed)
-        unborn = tuple(Message(u.item_id, "user", (InputAudio(u.text),)) for u in utterances)
-        items = model_input.read_by_model(self._context, turn.settings, unborn)
+        uncommitted = tuple(Message(u.item_id, "user", (InputAudio(u.text),)) for u in utterances)
+        items = model_input.read_by_model(self._context, turn.settings, uncommitted)
         if later := turn.reply.later_items:
             items = tuple(item for item in items if item.id not in later)
         if turn.settings.context is None:
-            turn.account.context = model_input.context_use(self._context, turn.settings, items, unborn)
+            turn.account.context = model_input.context_use(self._context, turn.settings, items, uncommitted)
         return items
 
     # --- waiting turns ------------------------------------------------------------------------
@@ -201,7 +202,7 @@ class Answers:
     def _taken_by_another(self, turn: Turn | None = None) -> bool:
         """Return whether another reply of the conversation is coming: no two are generated at a time."""
         busy = self._context.replies.busy and self._agent.turn is not turn
-        return busy or bool(self._context.replies.owed) or self._is_requested
+        return busy or bool(self._context.replies.restored) or self._is_requested
 
     @property
     def _is_requested(self) -> bool:
@@ -283,26 +284,26 @@ class Answers:
 
     # --- replies of another process -----------------------------------------------------------
 
-    def owe(self, event: e.ReplyOwed) -> None:
+    def restore(self, event: e.ReplyRestored) -> None:
         """Queue a reply that another process had begun, or was requested to make."""
         turn = self._context.new_turn("create")
         turn.words, turn.settings, turn.question.typed = event.words, event.reply, event.user_text
         turn.go_on_from(event.goes_on)
         turn.reply.later_items.update(event.later_items)
         self._context.record_request(event.event_id)
-        self._context.replies.owed.append(turn)
+        self._context.replies.restored.append(turn)
 
-    def _start_owed(self, now_ms: int) -> None:
-        """Start the first reply that is owed, once no other one of the conversation is made."""
-        owed = self._context.replies.owed
-        if owed and not (self._context.replies.busy or self._is_requested):
-            turn = owed.pop(0)
+    def _start_restored(self, now_ms: int) -> None:
+        """Start the first restored reply, once no other reply of the conversation is generated."""
+        restored = self._context.replies.restored
+        if restored and not (self._context.replies.busy or self._is_requested):
+            turn = restored.pop(0)
             self.reply_to(turn, turn.settings, now_ms)
 
-    def _drop_owed(self) -> list[Turn]:
-        """Return the turns whose reply is owed, and owe none of them."""
-        owed, self._context.replies.owed = self._context.replies.owed, []
-        return owed
+    def _drop_restored(self) -> list[Turn]:
+        """Drop the restored replies; return their turns."""
+        restored, self._context.replies.restored = self._context.replies.restored, []
+        return restored
 
     def _due(self, turn: Turn, reply: ReplySettings, now_ms: int) -> Turn:
         follows = bool(self._context.settings.languages)
@@ -320,8 +321,8 @@ class Answers:
         """Drop a speculative reply, and an apology or a greeting not yet audible: a reply that the client requests goes
         first.
         """
-        if (guess := self._drop_guess()) is not None:
-            guess.guess_failed = True
+        if (dropped := self._drop_speculative()) is not None:
+            dropped.speculation_failed = True
         unheard = [
             turn
             for turn in (*self._at(Place.REQUESTED), self._agent.turn)
@@ -418,7 +419,7 @@ class Answers:
         """Stop the conversation's replies and start none: the user speaks."""
         self._agent.interrupt(now_ms)
         requested = [turn for turn in self._at(Place.REQUESTED) if turn.settings.in_conversation]
-        overtaken = [*self._drop_owed(), *requested, *self._at(Place.WAITING)]
+        overtaken = [*self._drop_restored(), *requested, *self._at(Place.WAITING)]
         self._remove(*overtaken)
         for turn in overtaken:
             self.drop(turn, "turn_detected", now_ms, client_reason="turn_detected")
@@ -427,7 +428,7 @@ class Answers:
         """End every turn: the session is over."""
         self._agent.hang_up(why, now_ms)
         places = (Place.REQUESTED, Place.WAITING, Place.UNANSWERED)
-        queued = self._drop_owed() + [turn for place in places for turn in self._at(place)]
+        queued = self._drop_restored() + [turn for place in places for turn in self._at(place)]
         self._remove(*queued)
         for turn in (*queued, self._user.stand_down()):
             if turn is not None and turn.outcome is None:

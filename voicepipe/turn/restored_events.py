@@ -25,7 +25,7 @@ class ConversationRestored:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplyOwed:
+class ReplyRestored:
     """Another process had begun this reply, or was requested to make it. Of several the first one comes first; each
     waits until no other reply of the conversation is made."""
 

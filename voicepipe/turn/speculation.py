@@ -1,8 +1,8 @@
 """The statistics of speculative replies: what they saved, what they cost, whether they pay.
 
-A start before the end of the turn is a bet. A reply that is kept brings the answer forward; if the user goes on, its
-tokens are wasted. The statistics learn from each bet, and from starts that they advised against. Whether the user went
-on is seen without spending anything, so speculation resumes as soon as it would have paid.
+A speculative reply that is kept brings the answer forward; if the user goes on, its tokens are wasted. The statistics
+learn from each speculative reply, and from starts that they advised against. Whether the user went on is seen without
+spending anything, so speculation resumes as soon as it would have paid.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from voicepipe.turn.turn import Turn
 
 _MEMORY: Final = 0.9
-"""The weight of a bet relative to the next one: about 10 of them count."""
+"""The weight of a speculative reply relative to the next one: about 10 of them count."""
 
-_PRIOR_BETS: Final = 2.0
+_PRIOR_STARTS: Final = 2.0
 _PRIOR_USED: Final = 0.5
 _PRIOR_SAVED_MS: Final = 300.0
-"""The assumption for a provider before the first bet, with the weight of 2 bets. Half are kept, and save the part of a
-usual answer that the wait of 500 ms and more hides.
+"""The assumption for a provider before its first speculative reply, with the weight of 2 starts. Half are kept, and
+save the part of a usual answer that the wait of 500 ms and more hides.
 """
 
 _ANSWERS: Final = 8
@@ -38,11 +38,11 @@ _SHARE_TOKENS: Final = 2_000
 
 @dataclass(slots=True)
 class _Account:
-    """One provider's bets, the latest weighing most."""
+    """One provider's speculative replies, the latest weighing most."""
 
-    bets: float = _PRIOR_BETS
-    used: float = _PRIOR_BETS * _PRIOR_USED
-    saved_ms: float = _PRIOR_BETS * _PRIOR_USED * _PRIOR_SAVED_MS
+    starts: float = _PRIOR_STARTS
+    used: float = _PRIOR_STARTS * _PRIOR_USED
+    saved_ms: float = _PRIOR_STARTS * _PRIOR_USED * _PRIOR_SAVED_MS
     output_tokens: float = 0.0
     """Tokens written in vain."""
 
@@ -50,14 +50,15 @@ class _Account:
     answers_ms: deque[int] = field(default_factory=lambda: deque(maxlen=_ANSWERS))
 
     def record(self, *, used: bool, saved_ms: int = 0, output_tokens: int = 0) -> None:
-        self.bets = self.bets * _MEMORY + 1
+        self.starts = self.starts * _MEMORY + 1
         self.used = self.used * _MEMORY + used
         self.saved_ms = self.saved_ms * _MEMORY + saved_ms
         self.output_tokens = self.output_tokens * _MEMORY + output_tokens
 
     def pays(self, input_tokens: int, ms_per_1000_tokens: float) -> bool:
-        """Return whether one more bet is expected to save more than its tokens are worth: both sides for all bets."""
-        wasted_tokens = (self.bets - self.used) * input_tokens + self.output_tokens
+        """Return whether one more start is expected to save more than its tokens are worth: both sums are of all
+        starts."""
+        wasted_tokens = (self.starts - self.used) * input_tokens + self.output_tokens
         return self.saved_ms >= wasted_tokens * ms_per_1000_tokens / 1_000
 
 
@@ -132,17 +133,17 @@ class SpeculationStats:
         if ready_ms is not None:
             self._account().answers_ms.append(ready_ms - turn.reply.began_ms)
             self._see_answers()
-        if not turn.reply.guess:
+        if not turn.reply.speculative:
             return
         over_ms = turn.marks.get(attribution.ENDED, now_ms)
         saved_ms = max(0, min(over_ms, now_ms if ready_ms is None else ready_ms) - turn.reply.began_ms)
-        turn.reply.guess = False
+        turn.reply.speculative = False
         self._account().record(used=True, saved_ms=saved_ms)
         self._add(turn, used=1, saved_ms=saved_ms)
 
     def dropped(self, turn: Turn) -> None:
         """Record that a reply that was started early is not kept: its tokens are wasted."""
-        turn.reply.guess = False
+        turn.reply.speculative = False
         tokens, counted = turn.tokens, turn.reply.tokens.input + turn.reply.tokens.output
         self._account().record(used=False, output_tokens=tokens.output)
         wasted = {"wasted_input_tokens": tokens.input, "wasted_output_tokens": tokens.output}

@@ -319,7 +319,7 @@ class Turn:
     belong to this turn.
     """
 
-    guess_failed: bool = False
+    speculation_failed: bool = False
     """A speculative reply failed or was in the way: the LLM request is repeated at the turn's end. This is no
     place in the queue: the turn is not over.
     """

@@ -201,7 +201,8 @@ class UserSide:
                 self._end.pauses.scored(event.name, event.score)
             return
         for ended in self._context.turns.soft.values():
-            if turn in (None, ended) and ended.marks.get(attribution.VOICED_LAST) == event.last_voiced_ms:
+            is_latest = turn is None or turn is ended  # else the user speaks in a later turn
+            if is_latest and ended.marks.get(attribution.VOICED_LAST) == event.last_voiced_ms:
                 self._end.pauses.scored(event.name, event.score)
                 self._hold_effects_anew(ended, now_ms)
 

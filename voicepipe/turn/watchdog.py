@@ -32,7 +32,7 @@ class Watchdog:
         under_way = (
             self._user.state is not User.QUIET
             or self._agent.state is not Agent.IDLE
-            or any(self._answers.n_pending)
+            or any(self._answers.n_queued)
             or self._context.replies.n_asides
         )
         timers, watchdog = self._context.timers, Timer(Due.WATCHDOG)

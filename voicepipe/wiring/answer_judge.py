@@ -151,8 +151,10 @@ class AnswerJudge:
 
     def _redactor(self, agent: str) -> Redactor:
         """Return what hides the personal data that no LLM may read; all of it for an agent that a reload removed."""
-        its = self._settings().agents.get(agent)
-        return Redactor(KINDS if its is None else kinds_of(its.redact_for_llm, key=f"agents.{agent}.redact_for_llm"))
+        options = self._settings().agents.get(agent)
+        return Redactor(
+            KINDS if options is None else kinds_of(options.redact_for_llm, key=f"agents.{agent}.redact_for_llm")
+        )
 
     def _charge(self, request: ModelRequest, text: str, usage: Usage | None) -> None:
         """Count the cost of an answer: by its provider's count, else by an estimate."""

@@ -92,8 +92,8 @@ class Audio:
         """Return the specs that agents name, with the setting of each."""
         return {
             str(spec): f"agents.{name}.{stage}"
-            for name, its in self._settings.agents.items()
-            for spec in its.specs(stage)
+            for name, agent in self._settings.agents.items()
+            for spec in agent.specs(stage)
         }
 
 

@@ -48,7 +48,9 @@ class Chat:
 
     def _specs(self) -> Iterator[ChatRoute]:
         named = {
-            str(spec): f"agents.{name}.llm" for name, its in self._settings.agents.items() for spec in its.specs("llm")
+            str(spec): f"agents.{name}.llm"
+            for name, agent in self._settings.agents.items()
+            for spec in agent.specs("llm")
         }
         for text, key in (named | dict.fromkeys(self._settings.server.chat_models, KEY)).items():
             yield self._route(text, self._stages.router.of_spec(Spec.parse(text, key=key), key=key), (text,))

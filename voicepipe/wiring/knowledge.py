@@ -40,18 +40,18 @@ async def knowledge_of(settings: Settings) -> AsyncIterator[Mapping[str, Knowled
     found: dict[str, Knowledge] = {}
     try:
         async with background_tasks() as tasks:
-            for name, its in settings.agents.items():
+            for name, agent in settings.agents.items():
                 embedder = embedder_of(settings, name)
-                if not its.knowledge:
+                if not agent.knowledge:
                     continue
-                which = (its.knowledge, its.knowledge_tokens)
+                which = (agent.knowledge, agent.knowledge_tokens)
                 if which not in indexes:
                     key = f"agents.{name}.knowledge"
-                    folder = Path(its.knowledge)
+                    folder = Path(agent.knowledge)
                     indexes[which] = await asyncio.to_thread(build_index, folder, max_tokens=which[1], key=key)
                 index, semantic = indexes[which], None
                 if embedder is not None:
-                    semantic = _semantic_of(settings, its, index, embedder, semantics, tasks)
+                    semantic = _semantic_of(settings, agent, index, embedder, semantics, tasks)
                 price = None if semantic is None else embedding_usd_per_million_of(settings, name)
                 found[name] = Knowledge(index, semantic, usd_per_million_tokens=price)
             yield found
@@ -83,12 +83,14 @@ def embedder_of(settings: Settings, agent: str) -> Embedder | None:
     Raises:
         ConfigError: the agent has no documents, or the provider is not configured or has no embedding models.
     """
-    its, key = settings.agents[agent], f"agents.{agent}.knowledge_embedding"
-    if not its.knowledge_embedding:
+    options, key = settings.agents[agent], f"agents.{agent}.knowledge_embedding"
+    if not options.knowledge_embedding:
         return None
-    if not its.knowledge and agent == DEFAULT_AGENT:  # others may have taken the model over from it, and no documents
+    if (
+        not options.knowledge and agent == DEFAULT_AGENT
+    ):  # others may have taken the model over from it, and no documents
         raise ConfigError(f"{key}: expected agents.{agent}.knowledge beside it, got none")
-    spec = Spec.parse(its.knowledge_embedding, key=key)
+    spec = Spec.parse(options.knowledge_embedding, key=key)
     kind = settings.providers[spec.provider].kind
     if kind != KIND:
         raise ConfigError(f"{key}: expected a provider with OpenAI's API, got {str(spec)!r}, whose kind is {kind!r}")

@@ -133,8 +133,8 @@ class Router:
         }
         for provider in sorted({spec.provider for spec in specs}):
             if (round_trip_ms := await self._round_trip_ms(provider)) is not None:
-                its = (str(spec) for spec in specs if spec.provider == provider)
-                self._stats.distances_ms.update(dict.fromkeys(its, round_trip_ms))
+                texts = (str(spec) for spec in specs if spec.provider == provider)
+                self._stats.distances_ms.update(dict.fromkeys(texts, round_trip_ms))
 
     async def _round_trip_ms(self, provider: str) -> float | None:
         entry = self._settings.providers[provider]

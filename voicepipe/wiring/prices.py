@@ -81,24 +81,24 @@ class Prices:
         return next(filter(None, map(self._unpriced, self._settings.reachable(agent))), None)
 
     def _unpriced(self, agent: str) -> str | None:
-        settings, its = self._settings, self._settings.agents[agent]
+        settings, options = self._settings, self._settings.agents[agent]
         for spec in settings.llm_specs(agent):
             facts = settings.facts(spec)
             for name in ("input_usd_per_million", "output_usd_per_million"):
                 if settings.providers[spec.provider].kind not in LOCAL and getattr(facts, name) is None:
                     return f"providers.{spec.provider}.{name}"
-        for voice in its.specs("tts"):
+        for voice in options.specs("tts"):
             if tts_usd_per_million_of(settings, voice) is None:
                 return f"providers.{voice.provider}.tts_usd_per_million_chars"
-        for spec in its.specs("stt"):
+        for spec in options.specs("stt"):
             if stt_usd_per_minute_of(settings, spec) is None:
                 return f"providers.{spec.provider}.stt_usd_per_minute"
-        if its.model:
-            spec = Spec.parse(its.model)
+        if options.model:
+            spec = Spec.parse(options.model)
             if speech_price_of(settings, spec) is None:
                 return f"providers.{spec.provider}.audio_input_usd_per_million"
-        if its.knowledge and its.knowledge_embedding and embedding_usd_per_million_of(settings, agent) is None:
-            return f"providers.{Spec.parse(its.knowledge_embedding).provider}.embedding_usd_per_million"
+        if options.knowledge and options.knowledge_embedding and embedding_usd_per_million_of(settings, agent) is None:
+            return f"providers.{Spec.parse(options.knowledge_embedding).provider}.embedding_usd_per_million"
         return None
 
     def of_agent(self, agent: str) -> PriceList:
@@ -108,8 +108,8 @@ class Prices:
         voices_of = {str(spec): spec for each in agents for spec in settings.agents[each].specs("tts")}
         models = {str(spec): price_of(settings, spec) for each in agents for spec in settings.llm_specs(each)}
         voices = {name: tts_usd_per_million_of(settings, spec) for name, spec in voices_of.items()}
-        its = settings.agents[agent]  # its STT serves the whole call
-        transcribers = {str(spec): stt_usd_per_minute_of(settings, spec) for spec in its.specs("stt")}
+        options = settings.agents[agent]  # its STT serves the whole call
+        transcribers = {str(spec): stt_usd_per_minute_of(settings, spec) for spec in options.specs("stt")}
         return PriceList(models=_known(models), voices=_known(voices), transcribers=_known(transcribers))
 
 

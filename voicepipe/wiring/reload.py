@@ -106,7 +106,7 @@ class Reload:
     def _check(self, settings: Settings) -> None:
         """Raises ConfigError: the settings change what only a restart can change."""
         old = self._in_force.settings
-        names = (its.name for its in fields(Settings) if its.name not in RELOADED)
+        names = (field.name for field in fields(Settings) if field.name not in RELOADED)
         if changed := [name for name in names if getattr(settings, name) != getattr(old, name)]:
             raise ConfigError(f"{', '.join(changed)}: expected the values of the start, since a change needs a restart")
         for name, agent in settings.agents.items():

@@ -58,8 +58,8 @@ class ScheduledBenches:
         """`since_ms`: when the schedules began; None: now. Benches without a run have their first one after that."""
         self._settings, self._jobs, self._notify = settings, jobs, notify
         self._since_ms = unix_ms() if since_ms is None else since_ms
-        its = settings.bench_schedule
-        self._rule = DriftRule(share=its.drift_share, baseline_runs=its.baseline_runs)
+        schedule = settings.bench_schedule
+        self._rule = DriftRule(share=schedule.drift_share, baseline_runs=schedule.baseline_runs)
         self._runs: dict[Subject, list[BenchRun]] = {job.subject: [] for job in jobs}
         # From 0: Prometheus sees no increase in a counter that begins with the first failure.
         self._results: dict[Result, int] = dict.fromkeys(RESULTS, 0) if jobs else {}
@@ -135,7 +135,7 @@ class ScheduledBenches:
         return min(MAX_WAIT_S, max(0.0, (next_ms - unix_ms()) / 1_000))
 
     async def _run(self, job: BenchJob, log: BenchLog) -> None:
-        its, now_ms = self._settings.bench_schedule, unix_ms()
+        schedule, now_ms = self._settings.bench_schedule, unix_ms()
         began = BenchRun(
             id=uuid4().hex,
             at_ms=now_ms,
@@ -146,7 +146,7 @@ class ScheduledBenches:
             usd=job.run_usd,
         )
         paid = spent(log.runs, now_ms)
-        left_usd = min(its.usd_per_day - paid.day_usd, its.usd_per_month - paid.month_usd)
+        left_usd = min(schedule.usd_per_day - paid.day_usd, schedule.usd_per_month - paid.month_usd)
         if job.run_usd > left_usd and job.run_usd > 0:
             why = f"it may cost {job.run_usd:.6f} USD, and {max(0.0, left_usd):.6f} USD are left"
             run = msgspec.structs.replace(began, result="over_cap", usd=0.0, why=why)
@@ -247,13 +247,13 @@ def bench_state(settings: Settings) -> dict[str, Any]:
     Raises:
         OSError: the log can't be read.
     """
-    now_ms, its = unix_ms(), settings.bench_schedule
+    now_ms, schedule = unix_ms(), settings.bench_schedule
     runs = read_runs(settings.data_path / FILE_NAME)
     by_subject: dict[Subject, list[BenchRun]] = {}
     for run in runs:
         by_subject.setdefault(run.subject, []).append(run)
     paid = spent(runs, now_ms)
-    rule = DriftRule(share=its.drift_share, baseline_runs=its.baseline_runs)
+    rule = DriftRule(share=schedule.drift_share, baseline_runs=schedule.baseline_runs)
     data = [
         _subject_plain((name, entry.stage, model), by_subject.get((name, entry.stage, model), []), rule)
         | {"next_at_ms": _next_ms(entry.schedule(name), by_subject.get((name, entry.stage, model), []), now_ms)}
@@ -264,9 +264,9 @@ def bench_state(settings: Settings) -> dict[str, Any]:
         "object": "list",
         "data": data,
         "day_usd": paid.day_usd,
-        "usd_per_day": its.usd_per_day,
+        "usd_per_day": schedule.usd_per_day,
         "month_usd": paid.month_usd,
-        "usd_per_month": its.usd_per_month,
+        "usd_per_month": schedule.usd_per_month,
     }
 
 

@@ -437,7 +437,7 @@ def _context(
         loop=loop,
         reference_figures=_reference_figures(settings),
         region=settings.cluster.region,
-        regions=MappingProxyType({name: its.url for name, its in settings.regions.items()}),
+        regions=MappingProxyType({name: region.url for name, region in settings.regions.items()}),
     )
 
 

@@ -111,9 +111,9 @@ class Sessions:
             name: replace(
                 stages.of_agent(name),
                 knowledge=self._knowledge.get(name),
-                redact_for_llm=kinds_of(its.redact_for_llm, key=f"agents.{name}.redact_for_llm"),
+                redact_for_llm=kinds_of(agent.redact_for_llm, key=f"agents.{name}.redact_for_llm"),
             )
-            for name, its in settings.agents.items()
+            for name, agent in settings.agents.items()
         }
 
     def open(self, grant: SessionGrant, on_record: OnRecord, charge: Charge) -> Session:
@@ -155,12 +155,12 @@ class Sessions:
         return found
 
     def _hooks_in_python(self, grant: SessionGrant, agent: str) -> AgentHooks | None:
-        its = self._settings.python_agents.get(agent)
+        python = self._settings.python_agents.get(agent)
         session = replace(session_of(grant), agent=agent)
-        if its is None:
+        if python is None:
             return None
         variables = [name for name, _ in self._settings.agents[agent].variables]
-        return AgentHooks(its, session, self._outlasting.start, variables)
+        return AgentHooks(python, session, self._outlasting.start, variables)
 
     def _record_handler(self, grant: SessionGrant, agent: str) -> Callable[[TurnRecord], None]:
         """Return what takes the records of an agent's turns."""
@@ -194,29 +194,29 @@ class Sessions:
 
     def _core_settings(self, agent: str) -> CoreSettings:
         settings = self._settings
-        its = settings.agents[agent]
+        options = settings.agents[agent]
         limits = SpeculationLimits(
-            max_starts=its.speculate_max_starts,
-            max_wasted_tokens=its.speculate_max_wasted_tokens,
-            max_wasted_share=its.speculate_max_wasted_share,
-            ms_per_1000_tokens=its.speculate_ms_per_1000_tokens,
+            max_starts=options.speculate_max_starts,
+            max_wasted_tokens=options.speculate_max_wasted_tokens,
+            max_wasted_share=options.speculate_max_wasted_share,
+            ms_per_1000_tokens=options.speculate_ms_per_1000_tokens,
         )
         return CoreSettings(
-            budget=its.budget,
-            deadlines=its.deadlines,
-            speculate=its.speculate,
+            budget=options.budget,
+            deadlines=options.deadlines,
+            speculate=options.speculate,
             speculation=limits,
             calls_wait_ms=CALLS_WAIT_MS,
             truncation_ends_reply=True,
-            client_tool_rounds=its.client_tool_rounds,
+            client_tool_rounds=options.client_tool_rounds,
             conversation=settings.conversation,
             context_tokens=min(
                 (limit for each in settings.reachable(agent) if (limit := settings.context_tokens(each)) is not None),
                 default=None,
             ),
-            summarizes=bool(its.summary_llm),
+            summarizes=bool(options.summary_llm),
             budget_actions=BudgetActionSettings(
-                filler=its.filler, apology=its.apology or "", apologises=its.apology is None
+                filler=options.filler, apology=options.apology or "", apologises=options.apology is None
             ),
             prices=self._prices.of_agent(agent),
         )
@@ -301,8 +301,8 @@ class Sessions:
 
     def is_summarized(self, agent: str) -> bool:
         """Return whether each call of the agent is summarized."""
-        its = self._settings.agents.get(agent)
-        return its is not None and its.summarize_calls and bool(its.summary_llm)
+        options = self._settings.agents.get(agent)
+        return options is not None and options.summarize_calls and bool(options.summary_llm)
 
     async def summary_of_call(self, agent: str, session: str, transcript: str) -> tuple[str, float]:
         """Return the summary of a call that is over, and its cost in USD; empty: the agent has no LLM for it."""
@@ -426,8 +426,8 @@ def _instructions(agent: AgentSettings) -> str:
 
 def _languages(agent: AgentSettings) -> tuple[LanguageSettings, ...]:
     tables = {
-        tag: LanguageSettings(tag=tag, voice=its.voice, instructions=its.instructions, filler=its.filler)
-        for tag, its in agent.languages
+        tag: LanguageSettings(tag=tag, voice=table.voice, instructions=table.instructions, filler=table.filler)
+        for tag, table in agent.languages
     }
     return tuple(languages_between(agent.interpret, tables)) if agent.interpret else tuple(tables.values())
 

@@ -68,10 +68,10 @@ class SpeechRouting:
         Raises:
             ConfigError: there is no such adapter, or its key is missing.
         """
-        its, key = settings.agents[agent], f"agents.{agent}.model"
-        if not its.model:
+        options, key = settings.agents[agent], f"agents.{agent}.model"
+        if not options.model:
             return None
-        spec = Spec.parse(its.model, key=key)
+        spec = Spec.parse(options.model, key=key)
         if spec not in self._models:
             connection = settings.connection(spec, key=key)
             made = speech_factory(connection.kind, key=key)(spec, connection)
@@ -80,8 +80,8 @@ class SpeechRouting:
         return SpeechStage(
             model=model,
             name=spec.model,
-            voice=its.model_voice,
-            timeout_ms=its.model_timeout_ms,
+            voice=options.model_voice,
+            timeout_ms=options.model_timeout_ms,
             price=speech_price_of(settings, spec),
         )
 

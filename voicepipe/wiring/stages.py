@@ -131,8 +131,8 @@ class Stages:
         Raises:
             ConfigError: as `get` does.
         """
-        its = self._settings.agents[name]
-        specs = {stage: its.spec(stage) for stage in STAGES}
+        agent = self._settings.agents[name]
+        specs = {stage: agent.spec(stage) for stage in STAGES}
         transcriber = self.transcriber_of(name)
         model = self.router.of_agent(name)
         synthesizer = self.synthesizer_of(name)
@@ -142,15 +142,15 @@ class Stages:
             synthesizer=synthesizer,
             endpoint_scorer=self._scorer_of(name),
             audio_scorer=self.audio_scorer_of(name),
-            strategies=strategies_named((its.end_of_turn,), key=f"agents.{name}.end_of_turn"),
+            strategies=strategies_named((agent.end_of_turn,), key=f"agents.{name}.end_of_turn"),
             summary_model=self.summary_model_of(name),
-            pronunciations=its.pronunciations,
+            pronunciations=agent.pronunciations,
             speech=self._speech_routing.speech_stage(self._settings, name),
             tools=self._tools_of(name),
             phrases=PhraseCache(
                 synthesizer,
-                prepared=tuple(words for words in (its.filler, its.apology) if words),
-                repeated=(its.greeting,) if its.greeting else (),
+                prepared=tuple(words for words in (agent.filler, agent.apology) if words),
+                repeated=(agent.greeting,) if agent.greeting else (),
             ),
             stt_model=specs["stt"].model,
             llm_model=specs["llm"].model,
@@ -171,10 +171,10 @@ class Stages:
         """Return the functions of an agent: its own in Python, and those of the settings that it names."""
         python = self._settings.python_agents.get(name)
         own = {} if python is None else python.tools
-        its = self._settings.agents[name]
-        named: dict[str, ServerTool] = {tool: self._tools[tool] for tool in its.tools}
-        if its.hand_over:
-            named[HAND_OVER] = HandOver(its.hand_over)
+        agent = self._settings.agents[name]
+        named: dict[str, ServerTool] = {tool: self._tools[tool] for tool in agent.tools}
+        if agent.hand_over:
+            named[HAND_OVER] = HandOver(agent.hand_over)
         if both := own.keys() & named.keys():
             raise ConfigError(f"agents.{name}.tools: expected names other than those in Python, got {min(both)!r}")
         return (*own.values(), *named.values())
@@ -186,8 +186,8 @@ class Stages:
         found: dict[str, ServerTool] = {}
         for server in self._settings.agents[name].mcp:
             for tool in self._mcp[server].tools:
-                if (its := tool.facts.tool.name) not in taken:
-                    found.setdefault(its, tool)
+                if (tool_name := tool.facts.tool.name) not in taken:
+                    found.setdefault(tool_name, tool)
         return tuple(found.values())
 
     def _scorer_of(self, name: str) -> EndpointScorer | None:

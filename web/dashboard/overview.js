@@ -133,8 +133,8 @@ function tiles({ stats, earlier, windows }, limit_ms, allowed) {
   const then = earlier && totalOf(earlier);
   const rate = burn(stats.over, stats.measured, allowed);
   const rates = BURNS.map((name) => {
-    const its = windows[name];
-    return `${NAMES[name]} ${times(burn(its.over, its.measured, allowed))}`;
+    const burned = windows[name];
+    return `${NAMES[name]} ${times(burn(burned.over, burned.measured, allowed))}`;
   });
   const failed = stats.outcomes.failed ?? 0;
   const losers = stats.cost_usd.hedge_usd + stats.cost_usd.speculation_usd;

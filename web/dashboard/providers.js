@@ -91,11 +91,11 @@ function trim(line, stage) {
  * @param {View} view
  * @param {string} spec
  * @param {any} health
- * @param {any} its
+ * @param {any} figures
  * @param {Record<string, any>} published
  * @param {number} limit_ms
  */
-function line(view, spec, health, its, published, limit_ms) {
+function line(view, spec, health, figures, published, limit_ms) {
   const quantile = (/** @type {number | null | undefined} */ value) => {
     const isOver = (value ?? 0) > limit_ms;
     return make("td", { class: isOver ? "alarm" : "" }, isOver ? `▲ ${whole(value)}` : whole(value));
@@ -108,20 +108,20 @@ function line(view, spec, health, its, published, limit_ms) {
     health?.retry_in_ms ? `${state}, ${Math.ceil(health.retry_in_ms / 1000)} s more` : state,
   );
   if (health?.alert) words.append(make("span", { class: "failure" }, ` ${health.alert}`));
-  const errors = its ? `${its.errors} (${share(its.errors, its.calls)})` : "–";
+  const errors = figures ? `${figures.errors} (${share(figures.errors, figures.calls)})` : "–";
   const ofModels = (/** @type {string} */ text) => make("td", { class: "of-models" }, text);
   return row(link(view, { filters: { ...view.filters, model: spec }, view: "turns" }, {}, spec), [
     make("td", { class: health && health.state !== "closed" ? "alarm words" : "words" }, words),
-    its ? String(its.calls) : "–",
-    make("td", { class: its?.errors ? "alarm" : "" }, its?.errors ? `▲ ${errors}` : errors),
-    quantile(its?.p50_ms),
-    quantile(its?.p95_ms),
-    quantile(its?.p99_ms),
+    figures ? String(figures.calls) : "–",
+    make("td", { class: figures?.errors ? "alarm" : "" }, figures?.errors ? `▲ ${errors}` : errors),
+    quantile(figures?.p50_ms),
+    quantile(figures?.p95_ms),
+    quantile(figures?.p99_ms),
     ofModels(whole(claims?.ttft_p50_ms)),
-    ofModels(rate(its?.itl_ms)),
-    ofModels(rate(its?.tokens_per_s)),
+    ofModels(rate(figures?.itl_ms)),
+    ofModels(rate(figures?.tokens_per_s)),
     ofModels(rate(claims?.tokens_per_s)),
-    ofModels(percent(its?.cached_share)),
-    usd(its?.cost_usd),
+    ofModels(percent(figures?.cached_share)),
+    usd(figures?.cost_usd),
   ]);
 }

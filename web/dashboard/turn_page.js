@@ -180,31 +180,31 @@ function done(turn) {
 }
 
 /** @param {TurnRecord} turn */
-function speculation({ speculation: its }) {
-  if (!its.starts && !its.refused) return [empty("No reply was started before the end of turn.")];
-  const wasted = its.wasted_input_tokens + its.wasted_output_tokens;
+function speculation({ speculation: replies }) {
+  if (!replies.starts && !replies.refused) return [empty("No reply was started before the end of turn.")];
+  const wasted = replies.wasted_input_tokens + replies.wasted_output_tokens;
   return [
     definitions([
-      ["Replies started before the end of turn", String(its.starts)],
-      ["Of these used", String(its.used)],
-      ["Latency saved", ms(its.saved_ms)],
-      ["Not started, for their cost", String(its.refused)],
-      ["Wasted tokens", `${wasted}${its.estimated ? " (estimated)" : ""}`],
+      ["Replies started before the end of turn", String(replies.starts)],
+      ["Of these used", String(replies.used)],
+      ["Latency saved", ms(replies.saved_ms)],
+      ["Not started, for their cost", String(replies.refused)],
+      ["Wasted tokens", `${wasted}${replies.estimated ? " (estimated)" : ""}`],
     ]),
   ];
 }
 
 /** @param {TurnRecord} turn */
-function cost({ cost: its, tokens, itl_ms, tokens_per_s }) {
-  const unknown = its.whole ? "" : " (not all prices are known)";
+function cost({ cost: costs, tokens, itl_ms, tokens_per_s }) {
+  const unknown = costs.whole ? "" : " (not all prices are known)";
   return definitions([
-    ["Answer", usd(its.answer_usd)],
-    ["Hedges and failed requests", usd(its.hedge_usd)],
-    ["Speculative replies not played", usd(its.speculation_usd)],
-    ["TTS", usd(its.tts_usd)],
-    ...(its.stt_usd === undefined ? [] : [/** @type {[string, string]} */ (["STT", usd(its.stt_usd)])]),
-    ...(its.embedding_usd ? [/** @type {[string, string]} */ (["Search by meaning", usd(its.embedding_usd)])] : []),
-    ["Sum", `${usd(its.usd)}${unknown}`],
+    ["Answer", usd(costs.answer_usd)],
+    ["Hedges and failed requests", usd(costs.hedge_usd)],
+    ["Speculative replies not played", usd(costs.speculation_usd)],
+    ["TTS", usd(costs.tts_usd)],
+    ...(costs.stt_usd === undefined ? [] : [/** @type {[string, string]} */ (["STT", usd(costs.stt_usd)])]),
+    ...(costs.embedding_usd ? [/** @type {[string, string]} */ (["Search by meaning", usd(costs.embedding_usd)])] : []),
+    ["Sum", `${usd(costs.usd)}${unknown}`],
     ["Input tokens, share cached", `${tokens.input}, ${share(tokens.cached, tokens.input)}`],
     ["Output tokens", String(tokens.output)],
     ["Time between tokens", itl_ms === null || itl_ms === undefined ? "–" : `${itl_ms.toFixed(1)} ms`],

@@ -151,10 +151,10 @@ async def _behave(request: web.Request, behaviour: Behaviour, content_type: str)
 
 def app() -> web.Application:
     """The provider, as an app."""
-    its = web.Application(client_max_size=64 << 20)
-    its.router.add_post("/v1/chat/completions", _chat)
-    its.router.add_post("/v1/audio/speech", _speech)
-    return its
+    app = web.Application(client_max_size=64 << 20)
+    app.router.add_post("/v1/chat/completions", _chat)
+    app.router.add_post("/v1/audio/speech", _speech)
+    return app
 
 
 def agents() -> str:

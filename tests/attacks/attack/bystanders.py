@@ -152,15 +152,15 @@ class Bystanders:
 @asynccontextmanager
 async def bystanders(target: Target) -> AsyncIterator[Bystanders]:
     """Both are in their calls, and each has had its first turn, when the block begins."""
-    them = Bystanders(target)
+    users = Bystanders(target)
     async with asyncio.TaskGroup() as group:
-        group.create_task(them.write())
-        group.create_task(them.speak())
+        group.create_task(users.write())
+        group.create_task(users.speak())
         try:
-            await them.turns(2)
-            yield them
+            await users.turns(2)
+            yield users
         finally:
-            them.stop()
+            users.stop()
 
 
 def append(pcm: bytes) -> str:

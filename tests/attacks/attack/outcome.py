@@ -66,7 +66,7 @@ async def state(server: ServerProcess) -> State:
 
 
 async def under_attack(
-    server: ServerProcess, them: Bystanders, run: Callable[[], Awaitable[Sent]], *, turns_after: int = 2
+    server: ServerProcess, users: Bystanders, run: Callable[[], Awaitable[Sent]], *, turns_after: int = 2
 ) -> Outcome:
     """Attack a server beside innocent users, who are in their calls already, and say what came of it.
 
@@ -75,10 +75,10 @@ async def under_attack(
     """
     before, cpu_s, crashed = await state(server), server.cpu_s(), server.logged("crashed")
     server.reset_peak()
-    them.begin_anew()
+    users.begin_anew()
     sent = await run()
-    await them.turns(turns_after)
-    felt, peak_mb = them.begin_anew(), server.memory_mb()[1]
+    await users.turns(turns_after)
+    felt, peak_mb = users.begin_anew(), server.memory_mb()[1]
     after = await _settled(server, before)
     return Outcome(
         sent=sent,

@@ -220,8 +220,8 @@ def _read_replies(recorded: RecordedSession) -> None:
                 reply.sent_after_ms = max(0, entry.now_ms - ready_ms)
         for command in entry.commands:
             if isinstance(command, c.StartReply):
-                its = (command.item_id, entry.now_ms, question_of(command), command.reply.audible, command.words)
-                new = RecordedReply((command.turn, command.revision), *its)
+                request = (command.item_id, entry.now_ms, question_of(command), command.reply.audible, command.words)
+                new = RecordedReply((command.turn, command.revision), *request)
                 running[new.key] = new
                 recorded.replies.append(new)
             elif isinstance(command, c.OpenGate):

@@ -398,8 +398,8 @@ class _Simulation:
         running = self._sources.get(response_id)
         for call_id in running.source.calls if running is not None else ():
             for after_ms, event in self._waiting.pop(call_id, ()):
-                ours = self._translated(event)
-                self._at(now_ms + after_ms, lambda at_ms, ours=ours: self._post(ours, at_ms))  # type: ignore[misc]
+                translated = self._translated(event)
+                self._at(now_ms + after_ms, lambda at_ms, translated=translated: self._post(translated, at_ms))  # type: ignore[misc]
 
 
 def _answers_flush(event: e.Event) -> bool:

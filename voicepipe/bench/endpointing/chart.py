@@ -103,11 +103,11 @@ class _Point:
 
     @classmethod
     def of(cls, each: Line, colour: str, top: int) -> _Point:
-        its = each.summaries[0]
-        assert its.latency_ms is not None
-        missed = f", {its.missed:.0f} % unanswered" if its.missed else ""
-        x, end = map(_x, its.latency_ms)
-        return cls(x=x, end=end, y=_y(its.overlapped, top), label=each.rule + missed, colour=colour)
+        summary = each.summaries[0]
+        assert summary.latency_ms is not None
+        missed = f", {summary.missed:.0f} % unanswered" if summary.missed else ""
+        x, end = map(_x, summary.latency_ms)
+        return cls(x=x, end=end, y=_y(summary.overlapped, top), label=each.rule + missed, colour=colour)
 
     def drawn(self, label_at: tuple[float, float]) -> Iterator[str]:
         x, y = f"{self.x:.1f}", f"{self.y:.1f}"

@@ -74,12 +74,12 @@ def _part(results: Sequence[Line]) -> Iterator[str]:
     yield "| " + " | ".join(["---"] * len(heads)) + " |"
     for each in results:
         cells = (
-            _each(each.summaries, lambda its: _pair(its.latency_ms)),
-            _each(each.summaries, lambda its: f"{its.overlapped:.1f}") + " %",
-            _each(each.summaries, lambda its: f"{its.broken:.1f}") + " %",
+            _each(each.summaries, lambda summary: _pair(summary.latency_ms)),
+            _each(each.summaries, lambda summary: f"{summary.overlapped:.1f}") + " %",
+            _each(each.summaries, lambda summary: f"{summary.broken:.1f}") + " %",
             f"{each.summaries[0].missed:.1f} %",
             _pair(each.summaries[0].begun_ms),
-            _each(each.summaries, lambda its: f"{its.starts_in_vain:.2f}"),
+            _each(each.summaries, lambda summary: f"{summary.starts_in_vain:.2f}"),
         )
         yield f"| {each.rule} | " + " | ".join(cells) + " |"
 
@@ -105,8 +105,8 @@ def write_csv(path: Path, results: Sequence[Line]) -> None:
         writer = csv.writer(file)
         writer.writerow(_COLUMNS)
         for each in results:
-            for ready_ms, its in zip(READY_MS, each.summaries, strict=True):
-                latency, begun = its.latency_ms or ("", ""), its.begun_ms or ("", "")
-                shares = (its.overlapped, its.broken, its.missed)
-                head = (each.rule, each.set, each.condition, ready_ms, its.n_turns)
-                writer.writerow((*head, *latency, *shares, *begun, its.starts_in_vain))
+            for ready_ms, summary in zip(READY_MS, each.summaries, strict=True):
+                latency, begun = summary.latency_ms or ("", ""), summary.begun_ms or ("", "")
+                shares = (summary.overlapped, summary.broken, summary.missed)
+                head = (each.rule, each.set, each.condition, ready_ms, summary.n_turns)
+                writer.writerow((*head, *latency, *shares, *begun, summary.starts_in_vain))

@@ -124,6 +124,6 @@ def rule_factory(text: str, silence_ms: int, answer_ms: int) -> Callable[[], Rul
 
 def default_rules(*, smart_turn: bool) -> tuple[str, ...]:
     """Return the rules that are compared where none is named: ours, and the usual ones."""
-    ours = (SOFT, f"{SOFT}{_WITH_SMART_TURN}", ADAPTIVE) if smart_turn else (SOFT, ADAPTIVE)
+    built_in = (SOFT, f"{SOFT}{_WITH_SMART_TURN}", ADAPTIVE) if smart_turn else (SOFT, ADAPTIVE)
     usual = (SMART_TURN,) if smart_turn else ()
-    return (*ours, *(f"{SILENCE}:{ms}" for ms in FIXED_MS), *usual)
+    return (*built_in, *(f"{SILENCE}:{ms}" for ms in FIXED_MS), *usual)

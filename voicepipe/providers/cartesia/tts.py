@@ -135,11 +135,11 @@ class _TurnCodec:
         self._received_s = 0.0
 
     @property
-    def owes(self) -> bool:
+    def awaits_answer(self) -> bool:
         return self._n_said > self._n_over or (self._is_finished and self._is_open)
 
     def say(self, clause: str) -> Sequence[str]:
-        if not self._is_open or (not self.owes and clock.loop_s() - self._received_s > SILENT_S):
+        if not self._is_open or (not self.awaits_answer and clock.loop_s() - self._received_s > SILENT_S):
             self._begin_context()
         self._n_said += 1
         return self._message(f"{clause} "), self._message(flush=True)

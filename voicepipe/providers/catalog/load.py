@@ -88,7 +88,7 @@ def _provider(
     name: str, row: Mapping[str, Any], start: ProviderFacts | None, sources: Mapping[str, str], at: str
 ) -> ProviderFacts:
     hints = get_type_hints(ProviderFacts)
-    _known(row, [its.name for its in fields(ProviderFacts) if its.name != "name"], at)
+    _known(row, [field.name for field in fields(ProviderFacts) if field.name != "name"], at)
     changes: dict[str, Any] = {
         key: _convert(value, hints[key], f"{at}.{key}")
         for key, value in row.items()
@@ -101,7 +101,7 @@ def _provider(
         rules = _convert(row["when"], list[dict[str, Any]], f"{at}.when")
         changes["when"] = tuple(_rule(rule, f"{at}.when[{i}]") for i, rule in enumerate(rules))
     models = _convert(row.get("models", {}), dict[str, dict[str, Any]], f"{at}.models")
-    read = {model: _model(model, its, sources, f'{at}.models."{model}"') for model, its in models.items()}
+    read = {model: _model(model, options, sources, f'{at}.models."{model}"') for model, options in models.items()}
     changes["models"] = MappingProxyType({**(start.models if start else {}), **read})
     if start is not None:
         return replace(start, **changes)
@@ -112,7 +112,7 @@ def _provider(
 
 
 def _rule(row: Mapping[str, Any], at: str) -> Rule:
-    _known(row, [its.name for its in fields(Rule)], at)
+    _known(row, [field.name for field in fields(Rule)], at)
     if "models" not in row:
         raise ConfigError(f"{at}.models: expected patterns of names, got nothing")
     hints = get_type_hints(Rule)

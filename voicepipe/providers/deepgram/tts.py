@@ -106,7 +106,7 @@ class _TurnCodec:
         self._has_said = False
 
     @property
-    def owes(self) -> bool:
+    def awaits_answer(self) -> bool:
         return bool(self._flushed)
 
     def say(self, clause: str) -> Sequence[str]:

@@ -165,7 +165,7 @@ class _TurnCodec:
         self._word, self._word_ms = "", 0.0
 
     @property
-    def owes(self) -> bool:
+    def awaits_answer(self) -> bool:
         if self._is_finished:
             return self._is_open
         return self._n_unheard > 0 or (0 < self._n_letters < (self._ends or [0])[-1])

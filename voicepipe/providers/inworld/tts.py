@@ -152,7 +152,7 @@ class _TurnCodec:
         self._clause_bytes = self._part_bytes = 0
 
     @property
-    def owes(self) -> bool:
+    def awaits_answer(self) -> bool:
         return bool(self._parts)
 
     def say(self, clause: str) -> Sequence[str]:

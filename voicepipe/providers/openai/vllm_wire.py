@@ -35,8 +35,8 @@ class VllmWire:
         self._sent_bytes = 0
         """Samples of the current segment; 0: there is none."""
 
-        self._owed = False
-        """Whether the text of the previous segment is pending."""
+        self._awaits_text = False
+        """Whether the text of the previous segment has not arrived."""
 
         self._text = ""
         # Full: the oldest audio is dropped; the ends of segments (None) stay.
@@ -44,18 +44,18 @@ class VllmWire:
         self._waiting_bytes = 0
 
     def audio(self, audio: bytes) -> None:
-        if not self._owed:
+        if not self._awaits_text:
             self._send(audio)
             return
         self._waiting.append(audio)
         self._waiting_bytes += len(audio)
         while self._waiting_bytes > WAITING_MS * self._socket.encoding.bytes_per_ms:
-            oldest = next(its for its in self._waiting if its is not None)
+            oldest = next(piece for piece in self._waiting if piece is not None)
             self._waiting.remove(oldest)
             self._waiting_bytes -= len(oldest)
 
     def commit(self) -> None:
-        if self._owed:
+        if self._awaits_text:
             self._waiting.append(None)
         else:
             self._end()
@@ -88,12 +88,12 @@ class VllmWire:
         if missing > 0:
             self._send(encoding.silence(missing))
         self._socket.send(END)
-        self._sent_bytes, self._owed = 0, True
+        self._sent_bytes, self._awaits_text = 0, True
 
     def _go_on(self) -> None:
         """Handle an arrived text: send the waiting audio, up to the end of the next segment."""
-        self._text, self._owed, self._sent_bytes = "", False, 0
-        while self._waiting and not self._owed:
+        self._text, self._awaits_text, self._sent_bytes = "", False, 0
+        while self._waiting and not self._awaits_text:
             pcm = self._waiting.popleft()
             if pcm is None:
                 self._end()

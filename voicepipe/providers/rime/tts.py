@@ -129,7 +129,7 @@ class _TurnCodec:
         self._n_said = self._clause = self._n_done = 0
 
     @property
-    def owes(self) -> bool:
+    def awaits_answer(self) -> bool:
         return self._n_said > self._n_done
 
     def say(self, clause: str) -> Sequence[str]:
@@ -141,7 +141,7 @@ class _TurnCodec:
         return ()
 
     def cancel(self) -> Sequence[str] | None:
-        return () if self.owes else None  # the WebSocket's closing message does it
+        return () if self.awaits_answer else None  # the WebSocket's closing message does it
 
     def decode(self, body: _Message) -> Iterable[TtsEvent]:
         clause = self._clause if body.context is None else int(body.context.rpartition(".")[2])

@@ -97,7 +97,7 @@ class CommitAssembler:
         utterance = self._utterance
         if utterance is None:
             return Final(0, flush, "")  # no utterance has begun, so there is no speech
-        latest = next((its for its in reversed(self._waiting) if its.utterance is utterance), None)
+        latest = next((commit for commit in reversed(self._waiting) if commit.utterance is utterance), None)
         for commit in self._waiting:
             if commit.utterance is utterance:
                 commit.flush = 0

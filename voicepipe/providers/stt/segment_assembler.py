@@ -94,12 +94,12 @@ class _Utterance:
 
     @property
     def text(self) -> str:
-        return " ".join(text for text in (*(its.text for its in self.finals), self.interim) if text)
+        return " ".join(text for text in (*(final.text for final in self.finals), self.interim) if text)
 
     @property
     def words(self) -> Iterator[Word]:
-        for its in self.finals:
-            yield from its.words
+        for final in self.finals:
+            yield from final.words
         yield from self.interim_words
 
     def take(self, segment: Segment, text: str, words: tuple[Word, ...]) -> None:
@@ -107,7 +107,9 @@ class _Utterance:
         # A vendor that sends a stretch again revises it. An empty answer to a request for the rest means that there is
         # none, for any stretch that it names.
         if text or (segment.final and not segment.requested):
-            self.finals = [its for its in self.finals if not segment.start <= its.start <= its.end <= segment.end]
+            self.finals = [
+                final for final in self.finals if not segment.start <= final.start <= final.end <= segment.end
+            ]
         if not segment.final:
             self.interim, self.interim_at, self.interim_words = text, segment.start, words
             return
@@ -115,11 +117,11 @@ class _Utterance:
         self.language = segment.language or self.language
         if text:
             self.finals.append(Segment(start=segment.start, end=segment.end, text=text, words=words))
-            self.finals.sort(key=lambda its: its.start)
+            self.finals.sort(key=lambda final: final.start)
 
     def words_in(self, segment: Segment) -> int:
         """Number of its words reported inside that stretch."""
-        texts = [its.text for its in self.finals if segment.start <= its.start <= its.end <= segment.end]
+        texts = [final.text for final in self.finals if segment.start <= final.start <= final.end <= segment.end]
         if segment.start <= self.interim_at < segment.end:
             texts.append(self.interim)
         return sum(len(text.split()) for text in texts)
@@ -210,9 +212,9 @@ class SegmentAssembler:
             if all(owner is utterance for owner in owners):
                 shares.append((utterance, segment.text, segment.words))
             elif utterance in owners:
-                its = [n for n, owner in enumerate(owners) if owner is utterance]
-                words = tuple(segment.words[n] for n in its) if segment.words else ()
-                shares.append((utterance, " ".join(texts[n] for n in its), words))
+                positions = [n for n, owner in enumerate(owners) if owner is utterance]
+                words = tuple(segment.words[n] for n in positions) if segment.words else ()
+                shares.append((utterance, " ".join(texts[n] for n in positions), words))
             elif utterance.interim and segment.start <= utterance.interim_at < segment.end:
                 shares.append((utterance, "", ()))
         return shares
@@ -232,18 +234,18 @@ class SegmentAssembler:
         return (owners + [last] * n_words)[:n_words]
 
     def _owner(self, at: int) -> _Utterance | None:
-        return next((its for its in reversed(self._utterances) if its.since <= at), None)
+        return next((utterance for utterance in reversed(self._utterances) if utterance.since <= at), None)
 
     def _answers(self, segment: Segment) -> list[TranscriptEvent]:
         """Return the flushes that this final segment answers."""
-        answered = [its for its in self._requests if self._known_to(its.at)]
+        answered = [request for request in self._requests if self._known_to(request.at)]
         if segment.requested and not answered and self._requests:
             answered = [
                 self._requests[0]
             ]  # requests are answered in order, independent of the stretch that the vendor names
         for request in answered:
             self._requests.remove(request)
-        return [self._final(its.utterance, its.flush) for its in answered if its.waited_for]
+        return [self._final(request.utterance, request.flush) for request in answered if request.waited_for]
 
     def _known_to(self, at: int) -> bool:
         """Whether no word from before `at` can still arrive."""
@@ -277,7 +279,7 @@ class SegmentAssembler:
     @property
     def waiting(self) -> bool:
         """Whether a flush waits for the vendor."""
-        return any(its.waited_for for its in self._requests)
+        return any(request.waited_for for request in self._requests)
 
     @property
     def resting(self) -> bool:
@@ -312,4 +314,4 @@ class SegmentAssembler:
         return self._final(oldest.utterance, oldest.flush)
 
     def _oldest(self) -> _Request:
-        return next(its for its in self._requests if its.waited_for)
+        return next(request for request in self._requests if request.waited_for)

@@ -92,21 +92,21 @@ class _Wire:
 class _TurnCodec:
     def __init__(self, address: ProviderAddress) -> None:
         self._address = address
-        self._n_owed = 0
+        self._n_unfinished = 0
 
     @property
-    def owes(self) -> bool:
-        return self._n_owed > 0
+    def awaits_answer(self) -> bool:
+        return self._n_unfinished > 0
 
     def say(self, clause: str) -> Sequence[str]:
-        self._n_owed += 1
+        self._n_unfinished += 1
         return _message(type="input_text_buffer.append", text=f"{clause} "), COMMIT
 
     def finish(self) -> Sequence[str]:
         return ()
 
     def cancel(self) -> Sequence[str] | None:
-        return () if self.owes else None  # the WebSocket's closing message does it
+        return () if self.awaits_answer else None  # the WebSocket's closing message does it
 
     def decode(self, body: _Message) -> Iterable[TtsEvent]:
         match body.type.removeprefix(PREFIX):
@@ -115,8 +115,8 @@ class _TurnCodec:
             case "word_timestamps":
                 pairs = zip(body.words, body.start_seconds, strict=False)
                 yield Words(tuple(WordTime(word, round(start * 1_000)) for word, start in pairs))
-            case "audio_output.done" if self._n_owed:
-                self._n_owed -= 1
+            case "audio_output.done" if self._n_unfinished:
+                self._n_unfinished -= 1
                 yield ClauseOver()
 
 

@@ -89,8 +89,8 @@ class TurnCodec(Protocol[M]):
         ...
 
     @property
-    def owes(self) -> bool:
-        """Whether the vendor has to send something without a further request. After `finish`, False is the end."""
+    def awaits_answer(self) -> bool:
+        """Whether the vendor sends more without a further request. After `finish`, False is the end."""
         ...
 
 
@@ -201,7 +201,7 @@ class _Speech(Generic[B]):
 
     @property
     def _is_over(self) -> bool:
-        return self._left or (self._finished and not self._codec.owes)
+        return self._left or (self._finished and not self._codec.awaits_answer)
 
     def _send(self, messages: Sequence[str]) -> None:
         for message in messages:
@@ -255,7 +255,7 @@ class _Speech(Generic[B]):
         if self._is_over:
             return 0.0
         up_s = self._context.up_s
-        if up_s is None or not self._codec.owes:
+        if up_s is None or not self._codec.awaits_answer:
             return None
         return max(self._sent_s, self._received_s, up_s) + self._address.idle_timeout_ms / 1_000
 

@@ -200,15 +200,15 @@ class FailoverStream:
         Raises:
             StageError: the transcriber failed, or is too late with a text that another might have.
         """
-        options, its = chosen.options(self._transcription), chosen.transcriber.capabilities
+        options, capabilities = chosen.options(self._transcription), chosen.transcriber.capabilities
         self._opened_ms = clock.monotonic_ms()
         try:
             async with (
                 asyncio.timeout(None) as self._timeout,
                 chosen.transcriber.open(options) as stream,
             ):
-                rates = (self._rate_hz, its.push_hz(options))
-                self._feed = _TranscriberFeed(stream, its, rates, pushes_all=self._capabilities.streams)
+                rates = (self._rate_hz, capabilities.push_hz(options))
+                self._feed = _TranscriberFeed(stream, capabilities, rates, pushes_all=self._capabilities.streams)
                 self._feed.catch_up(self._buffer)
                 current = self._buffer.current
                 self._settled = current.number if current is not None and current.is_known else None
@@ -254,12 +254,17 @@ class _TranscriberFeed:
     """The stream to one transcriber: which audio it gets, at its own rate, and when."""
 
     def __init__(
-        self, stream: TranscriptStream, its: TranscriberCapabilities, rates: tuple[int, int], *, pushes_all: bool
+        self,
+        stream: TranscriptStream,
+        capabilities: TranscriberCapabilities,
+        rates: tuple[int, int],
+        *,
+        pushes_all: bool,
     ) -> None:
         """`rates`: of the audio that is pushed here, and of what the transcriber takes. `pushes_all`: audio is pushed
         here between utterances too."""
         self.stream = stream
-        self._its, self._rates, self._pushes_all = its, rates, pushes_all
+        self._capabilities, self._rates, self._pushes_all = capabilities, rates, pushes_all
         self._resampler = Resampler(*rates)
         self._in_utterance = False
 
@@ -267,13 +272,13 @@ class _TranscriberFeed:
         """Begin an utterance. A transcriber that gets only utterances also gets the audio just before."""
         self.stream.begin(utterance.number)
         self._in_utterance = True
-        if self._pushes_all and not self._its.streams:
+        if self._pushes_all and not self._capabilities.streams:
             self._resampler = Resampler(*self._rates)
             self.push(utterance.lead_sound)
 
     def push(self, samples: Samples) -> None:
         """Pass on more of the user's audio, if this transcriber gets it."""
-        if self._its.streams or self._in_utterance:
+        if self._capabilities.streams or self._in_utterance:
             resampled = self._resampler.push(samples)
             if len(resampled):
                 self.stream.push(resampled)
@@ -282,7 +287,7 @@ class _TranscriberFeed:
         """Replay the audio that came before this transcriber was open."""
         n_piece = PIECE_MS * self._rates[0] // 1_000
         for utterance in buffer:
-            if self._its.streams:
+            if self._capabilities.streams:
                 self.push(utterance.lead_sound)
             self.begin(utterance)
             sound = utterance.sound

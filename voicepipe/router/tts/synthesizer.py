@@ -22,7 +22,7 @@ from voicepipe.router.tts.progress import Progress
 from voicepipe.tasks import BackgroundTasks, background_tasks
 
 STALL_MS: Final = 1_500
-"""A synthesizer that certainly owes audio and sends none for this long has stalled. Between two pieces of a clause a
+"""A synthesizer with text to say that sends no audio for this long has stalled. Between two pieces of a clause a
 healthy one takes tens of ms, and the audio sent before is still playing."""
 
 
@@ -261,8 +261,8 @@ class RoutedSpeech:
         if self._stall_timer is not None:
             self._stall_timer.cancel()
             self._stall_timer = None
-        owed = self._finished or self._progress.clause < len(self._clauses) - 1
-        if self._speaker is None or self._over or not owed or self._events.lacks_room():
+        has_text = self._finished or self._progress.clause < len(self._clauses) - 1
+        if self._speaker is None or self._over or not has_text or self._events.lacks_room():
             return
         self._stall_timer = asyncio.get_running_loop().call_later(STALL_MS / 1_000, self._stalled)
 

@@ -82,14 +82,14 @@ def _of_connections(connections: Connections) -> Iterator[Sample]:
 
 
 def _of_providers(healths: tuple[Health, ...]) -> Iterator[Sample]:
-    for its in healths:
-        who = (its.stage, its.spec)
+    for health in healths:
+        who = (health.stage, health.spec)
         for state in STATES:
-            yield Sample("provider_state", its.state == state, (*who, state))
-        yield Sample("circuit_breaker_opened_total", its.n_opened, who)
-        yield Sample("provider_alert", bool(its.alert), who)
-        yield Sample("provider_in_flight", its.in_flight, who)
-        for kind, count in its.errors:
+            yield Sample("provider_state", health.state == state, (*who, state))
+        yield Sample("circuit_breaker_opened_total", health.n_opened, who)
+        yield Sample("provider_alert", bool(health.alert), who)
+        yield Sample("provider_in_flight", health.in_flight, who)
+        for kind, count in health.errors:
             yield Sample("provider_errors_total", count, (*who, kind))
 
 

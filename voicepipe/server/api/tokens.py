@@ -78,10 +78,10 @@ async def talk_token(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
     origin = await context.authenticator.admit_talk_page(request)
     requested = read_secret_request(await read_body(request))
-    ours = TokenRequest(identity="talk page", scopes=(REALTIME, TURNS), limits=Limits(origins=(origin,)))
+    extension = TokenRequest(identity="talk page", scopes=(REALTIME, TURNS), limits=Limits(origins=(origin,)))
     life = requested.expires_after or ExpiresAfter(seconds=TALK_LIFE_S)
     minted = await context.token_issuer.mint(
-        OPEN_PROJECT, msgspec.structs.replace(requested, expires_after=life, voicepipe=ours)
+        OPEN_PROJECT, msgspec.structs.replace(requested, expires_after=life, voicepipe=extension)
     )
     return _json(_plain(minted) | {"voicepipe": {"token_id": minted.token_id, "agents": context.agent_choices()}})
 
@@ -121,8 +121,10 @@ async def mint_secret(principal: Principal, requested: SecretRequest, context: S
     await context.live_sessions.check_capacity()
     minted = await context.token_issuer.mint(principal.project, requested, key_id=principal.key_id)
     if minted.reserved_until_s and requested.voicepipe is not None:
-        its = context.quotas.of(project=principal.project, key_id=principal.key_id, subject=requested.voicepipe.subject)
-        quotas = QuotaUsage(its, context.cluster)
+        token_quotas = context.quotas.of(
+            project=principal.project, key_id=principal.key_id, subject=requested.voicepipe.subject
+        )
+        quotas = QuotaUsage(token_quotas, context.cluster)
         await context.live_sessions.reserve(principal.project, minted.token_id, quotas)
     return minted
 

@@ -64,7 +64,7 @@ class ChatAnswer:
             calls=made,
             reason=self._reason(),
             used=self._usage.tokens(),
-            ours=self._usage.voicepipe_field(self._models),
+            extension=self._usage.voicepipe_field(self._models),
         )
         return web.Response(body=body, content_type="application/json", headers=self._headers())
 

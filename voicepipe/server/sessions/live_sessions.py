@@ -236,8 +236,8 @@ class LiveSessions:
 
     def of(self, project: str | None) -> list[LiveSession]:
         """Return the sessions of a project, or of all projects, newest first."""
-        its = (each for each in self._sessions.values() if each.admitted and project in (None, each.grant.project))
-        return sorted(its, key=lambda each: each.began_unix_ms, reverse=True)
+        sessions = (each for each in self._sessions.values() if each.admitted and project in (None, each.grant.project))
+        return sorted(sessions, key=lambda each: each.began_unix_ms, reverse=True)
 
     def end_revoked(self, revocation: Revocation) -> None:
         """End the sessions whose client secret is revoked."""

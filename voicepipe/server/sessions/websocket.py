@@ -82,10 +82,10 @@ def _postponed_ping(websocket: _BackpressuredWebSocket, every_s: float) -> Calla
 
     def postpone_ping() -> None:
         nonlocal postponed_s
-        now_s, it = loop_s(), held()
-        if it is not None and (now_s - postponed_s >= every_s or it._pong_response_cb is not None):
+        now_s, response = loop_s(), held()
+        if response is not None and (now_s - postponed_s >= every_s or response._pong_response_cb is not None):
             postponed_s = now_s
-            web.WebSocketResponse._on_data_received(it)
+            web.WebSocketResponse._on_data_received(response)
 
     return postpone_ping
 
@@ -157,8 +157,8 @@ class AiohttpSocket:
 
     async def _take_ping(self, message: WSMessageNoDecodeText) -> None:
         """Answer a ping, and yield to other tasks: a client may send nothing but pings and pongs."""
-        owed_us = max(0, self._pings.take(1, monotonic_us()))
-        await asyncio.sleep(0 if self.gone else owed_us / 1_000_000)
+        wait_us = max(0, self._pings.take(1, monotonic_us()))
+        await asyncio.sleep(0 if self.gone else wait_us / 1_000_000)
         if message.type is WSMsgType.PING:
             try:
                 async with asyncio.timeout(UNREAD_LIMIT_S):

@@ -272,8 +272,10 @@ class Broker:
             case HasSnapshot(number, session):
                 return SnapshotResult(number, snapshots.has(session, now_ms=now_ms))
             case StoreSnapshot(number, session, snapshot, digest, owner, life_s, previous_digest):
-                its = {"digest": digest, "owner": owner, "previous_digest": previous_digest}
-                return SnapshotResult(number, snapshots.store(session, snapshot, **its, life_s=life_s, now_ms=now_ms))
+                secrets = {"digest": digest, "owner": owner, "previous_digest": previous_digest}
+                return SnapshotResult(
+                    number, snapshots.store(session, snapshot, **secrets, life_s=life_s, now_ms=now_ms)
+                )
             case AcquireSnapshot(number, session, digest, owner, next_digest):
                 taken = snapshots.acquire(session, digest=digest, owner=owner, next_digest=next_digest, now_ms=now_ms)
                 return SnapshotResult(number, taken is not None, taken)

@@ -146,10 +146,10 @@ class Workers:
     def relay(self, session: str) -> socket.socket | None:
         """Return a socket to the worker that has the session, closed by the other side if none has; None: the
         supervisor is gone."""
-        ours, its = socket.socketpair()
-        if self.link.send(RelaySession(session), its):
-            return ours
-        ours.close()
+        own_end, peer_end = socket.socketpair()
+        if self.link.send(RelaySession(session), peer_end):
+            return own_end
+        own_end.close()
         return None
 
     async def metrics(self) -> bytes:

@@ -183,15 +183,15 @@ class Supervisor:
 
     async def _run_once(self, index: int) -> tuple[int, int]:
         """Run a worker to its end; return its process ID and its exit status."""
-        ours, its = socket.socketpair()
+        own_end, worker_end = socket.socketpair()
         try:
-            process = await self._spawn(index, its, self._broker)
+            process = await self._spawn(index, worker_end, self._broker)
         except BaseException:
-            ours.close()
+            own_end.close()
             raise
         finally:
-            its.close()
-        worker = self._connect(index, ours)
+            worker_end.close()
+        worker = self._connect(index, own_end)
         log_event("worker_started", worker=index, pid=process.pid)
         try:
             async with asyncio.TaskGroup() as group:

@@ -31,7 +31,7 @@ class Journal(Protocol):
 
 
 class NoJournal:
-    """Keeps nothing."""
+    """A journal that stores nothing."""
 
     def record(self, now_ms: int, event: Event, commands: tuple[Command, ...]) -> None: ...
     def user_audio(self, samples: Samples, rate_hz: int) -> None: ...
@@ -43,5 +43,5 @@ NO_JOURNAL = NoJournal()
 
 
 def no_journal(opening: Opening) -> Journal:
-    """Return a journal that keeps nothing."""
+    """Return a journal that stores nothing."""
     return NO_JOURNAL

@@ -38,9 +38,15 @@ def renewed_command(found: Plain) -> Plain:
 
 _OF_THE_VOICE: Final = ("final_pitch_st", "final_voiced_ms")
 
+_RENAMED: Final = {"ReplyOwed": "ReplyRestored"}
+"""Old name of an event -> its present name."""
+
 
 def renewed_event(found: Plain) -> Plain:
-    """Return an event as this version writes it: a pause had measurements of the voice, which nothing reads now."""
+    """Return an event as this version writes it: under its present name, and a pause without measurements of the voice,
+    which nothing reads now."""
     renewed = {name: value for name, value in found.items() if name not in _OF_THE_VOICE}
+    if (kind := _RENAMED.get(str(found.get("is")))) is not None:
+        renewed["is"] = kind
     settings = found.get("settings")
     return {**renewed, "settings": renewed_settings(settings)} if isinstance(settings, dict) else renewed

@@ -32,7 +32,7 @@ from voicepipe.turn.events import Event
 from voicepipe.turn.journal import Opening
 
 WAITING: Final = 4_096
-"""The most events and slices of audio, of all sessions, that wait for the disk: about 20 MB of audio."""
+"""Maximum of events and slices of audio, of all sessions, that wait for the disk: about 20 MB of audio."""
 
 _DAY_MS: Final = 86_400_000
 _MB: Final = 1_000_000

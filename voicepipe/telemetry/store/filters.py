@@ -37,8 +37,8 @@ def without_time_index(where: str) -> str:
 def condition(project: str, query: TurnFilter) -> Work[tuple[str, list[object]]]:
     """Return the condition on `turns t` for a filter, and its values."""
     where, values = yield from _of_project(project, query.text)
-    inside, its = within(query)
-    where, values = where + inside, [*values, *its]
+    inside, inside_values = within(query)
+    where, values = where + inside, [*values, *inside_values]
     for column, value in _plain(query):
         where += f" AND t.{column} = ?"
         values.append(value)

@@ -15,13 +15,13 @@ from voicepipe.turn.record.values import Cause, Outcome, TurnRecord
 from voicepipe.turn.redaction import redacted_record
 
 MAX_LIMIT: Final = 200
-"""The most turns on one page; a record is about 3 kB."""
+"""Maximum of turns on one page; a record is about 3 kB."""
 
 MAX_SEARCHED: Final = 2_000
-"""The most turns in which one page looks for words."""
+"""Maximum of turns in which one page looks for words."""
 
 MAX_POINTS: Final = 2_000
-"""The most points of one series."""
+"""Maximum of points of one series."""
 
 MINUTE_MS: Final = 60_000
 

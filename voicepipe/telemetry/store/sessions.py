@@ -55,8 +55,8 @@ def _sums(rows: Sequence[Row]) -> Work[dict[tuple[str, str], Sequence[object]]]:
                 max(total_ms), sum(usd)
             FROM turns WHERE project = ? AND {any_of("session", len(sessions))} GROUP BY session
         """
-        for session, *its in (yield from fetch(sql, project, *sessions)):
-            sums[project, session] = its
+        for session, *figures in (yield from fetch(sql, project, *sessions)):
+            sums[project, session] = figures
     return sums
 
 

@@ -90,8 +90,8 @@ def _began(rows: Sequence[Row]) -> Work[dict[tuple[str, str], int]]:
     for row in rows:
         began.setdefault((row[0], row[1]), row[2])
         ids[row[0]].append(row[1])
-    for project, its in ids.items():
-        for some in _chunks(its):
+    for project, turn_ids in ids.items():
+        for some in _chunks(turn_ids):
             sql = f"SELECT id, started_at_ms FROM turns WHERE project = ? AND {any_of('id', len(some))}"
             for id, started_at_ms in (yield from fetch(sql, project, *some)):
                 began[project, id] = started_at_ms

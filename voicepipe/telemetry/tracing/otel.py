@@ -133,10 +133,10 @@ def _request_context() -> Context:
 
 def traceparent(span: Span) -> str:
     """Return a span as the header names it (W3C Trace Context, 3.2); empty when `OTEL_SDK_DISABLED` is set."""
-    its = span.get_span_context()
-    if not its.is_valid:
+    context = span.get_span_context()
+    if not context.is_valid:
         return ""
-    return f"00-{its.trace_id:032x}-{its.span_id:016x}-{its.trace_flags:02x}"
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
 
 
 class _Figures:

@@ -27,12 +27,12 @@ KINDS: Final[tuple[WebhookKind, ...]] = get_args(WebhookKind)
 SECRET_PREFIX: Final = "whsec_"
 
 SECRET_BYTES: Final = (24, 64)
-"""The least and the most bytes of a secret, by the specification."""
+"""Minimum and maximum bytes of a secret, by the specification."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
-    """A receiver, and the events it wants."""
+    """A receiver, and the events it subscribes to."""
 
     name: str
     url: str = field(repr=False)
@@ -47,7 +47,7 @@ class Webhook:
 
     timeout_ms: int = 10_000
 
-    def wants(self, kind: WebhookKind, project: str) -> bool:
+    def subscribes_to(self, kind: WebhookKind, project: str) -> bool:
         """Return whether an event is to be delivered here."""
         return kind in self.kinds and self.project in ("", project)
 

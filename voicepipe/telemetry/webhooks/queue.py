@@ -15,7 +15,7 @@ from voicepipe.telemetry.store.statements import Work, any_of, execute, fetch
 T = TypeVar("T")
 
 MAX_WAITING: Final = 10_000
-"""The most deliveries that wait for one webhook: a day of a receiver that is down, at one turn in nine seconds."""
+"""Maximum of deliveries that wait for one webhook: a day of a receiver that is down, at one turn in nine seconds."""
 
 MAX_DEAD: Final = 10_000
 """Maximum of stored dead letters of one webhook."""

@@ -68,7 +68,7 @@ class QueueFile:
         Raises:
             ConfigError: it is no such file, or a newer voicepipe made it.
         """
-        # Its queue holds one entry for each coroutine that waits for an answer: as many as there are couriers.
+        # Its queue holds one entry for each coroutine that waits for an answer: as many as there are delivery workers.
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="webhooks")
         try:
             connection = await asyncio.get_running_loop().run_in_executor(thread, _opened, path)

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CONNECTIONS: Final = 2
-"""Each request takes under a ms and the way there and back; four couriers of each webhook share them."""
+"""Connections of one process. Each request takes under 1 ms and a round trip; the delivery workers of all webhooks
+share them."""
 
 _LOCK: Final = 0x766F6377  # the process that makes the tables holds the advisory lock of this number ("vocw")
 

@@ -121,15 +121,15 @@ class Webhooks:
         return self._queue
 
     def on_turn_end(self, turn: StoredTurn) -> None:
-        """Take the record of a turn that has ended (`endings.EndedTurns` passes each once)."""
+        """Queue the record of a turn that has ended (`EndedTurns` passes each once)."""
         whose = (turn.project, turn.record.session)
         self.notify("turn.completed", *whose, lambda: turn_plain(turn))
         if turn.record.total_verdict == "over":
             self.notify("turn.over_budget", *whose, lambda: turn_plain(turn))
 
     def notify(self, kind: WebhookKind, project: str, session: str, make: Callable[[], dict[str, Any]]) -> None:
-        """Take an event, if a webhook wants it; `make` returns its data. Never waits; without room it is dropped and
-        counted."""
+        """Queue an event, if a webhook subscribes to it; `make` returns its data. Never waits. Without room the event
+        is dropped and counted."""
         if not self.is_subscribed(kind, project):
             return
         if len(self._events) >= MAX_BUFFERED:
@@ -147,8 +147,8 @@ class Webhooks:
         self._to_write.set()
 
     def is_subscribed(self, kind: WebhookKind, project: str) -> bool:
-        """Return whether a webhook wants such events of a project."""
-        return any(webhook.wants(kind, project) for webhook in self.all)
+        """Return whether a webhook subscribes to such events of a project."""
+        return any(webhook.subscribes_to(kind, project) for webhook in self.all)
 
     def _drop(self) -> None:
         self.counts.dropped += 1
@@ -160,8 +160,8 @@ class Webhooks:
 
     async def delete_session(self, project: str, session: str) -> None:
         """Delete all deliveries about a session, waiting or given up."""
-        its = (project, session)
-        self._events = deque(each for each in self._events if (each.project, each.session) != its)
+        deleted = (project, session)
+        self._events = deque(each for each in self._events if (each.project, each.session) != deleted)
         if self._queue is not None:
             await self._queue.delete_session(project, session)
 
@@ -175,7 +175,7 @@ class Webhooks:
         yet."""
         if self._queue is None:
             return
-        connector = aiohttp.TCPConnector(limit=0)  # the couriers are bounded
+        connector = aiohttp.TCPConnector(limit=0)  # bounded: `WORKERS` deliveries of each webhook
         async with (
             aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as http,
             asyncio.TaskGroup() as group,
@@ -210,7 +210,7 @@ class Webhooks:
         self._health.failed("webhooks", why.kind, str(why))
 
     def _worked(self) -> None:
-        if not self._writing:  # a courier that only reads would not notice that the disk is full
+        if not self._writing:  # a delivery worker that only reads would not notice that the disk is full
             self._health.worked("webhooks")
 
     async def _write(self, queue: WebhookQueue) -> None:
@@ -235,7 +235,7 @@ class Webhooks:
         made = []
         for event in events:
             body = event.body()
-            takers = (webhook.name for webhook in self.all if webhook.wants(event.kind, event.project))
+            takers = (webhook.name for webhook in self.all if webhook.subscribes_to(event.kind, event.project))
             made += [NewDelivery(name, event.id, event.kind, event.project, event.session, body) for name in takers]
         return made
 
@@ -330,8 +330,8 @@ class _DeliveryWorker:
 
 
 def _judged(status: int, retry_after: str) -> tuple[str, int | None]:
-    """Return the meaning of a status: an empty text is success. 410 (Gone) means that the receiver wants it neither
-    now nor later."""
+    """Return the meaning of a status: an empty text is success. 410 (Gone) means that the receiver refuses it for
+    ever."""
     if 200 <= status < 300:
         return "", 0
     if status == 410:

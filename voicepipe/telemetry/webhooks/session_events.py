@@ -17,7 +17,7 @@ from voicepipe.telemetry.transcript import MAX_TURNS, spoken_text, transcript_tu
 from voicepipe.telemetry.webhooks.sender import Webhooks
 
 MAX_SESSIONS: Final = 10_000
-"""Sessions whose turns wait for their end, more than one process serves."""
+"""Maximum of sessions whose turns are stored until their end: more than one process serves."""
 
 SUMMARIES_AT_ONCE: Final = 8
 
@@ -61,10 +61,11 @@ async def _no_summary(agent: str, session: str, transcript: str) -> tuple[str, f
 
 
 class SessionEvents:
-    """Sends `session.started`, `tool.called` and `session.ended`, as far as a webhook wants them. Never waits."""
+    """Sends `session.started`, `tool.called` and `session.ended`, if a webhook subscribes to them. Never waits."""
 
     def __init__(self, webhooks: Webhooks, tasks: BackgroundTasks | None = None) -> None:
-        """`tasks` runs the summaries; without it there are none. Where it is cancelled, events leave without theirs."""
+        """`tasks` runs the summaries; without it there are none. If it is cancelled, events are sent without their
+        summaries."""
         self._webhooks, self._tasks = webhooks, tasks
         self._summarize: Summarize = _no_summary
         self._after_records: AfterRecords = _at_once
@@ -80,7 +81,8 @@ class SessionEvents:
         self._summarize = summarize
 
     def store_summaries(self, is_summarized: Callable[[str], bool], keep: StoreSummary) -> None:
-        """Store summaries, from now on; of agents for which `is_summarized`, also where no webhook wants one."""
+        """Store summaries, from now on: of agents for which `is_summarized`, also where no webhook subscribes to
+        them."""
         self._is_summarized, self._store_summary = is_summarized, keep
 
     def wait_for_records(self, after_records: AfterRecords) -> None:
@@ -94,15 +96,15 @@ class SessionEvents:
         if not (requested or self._is_summarized(turn.agent)):
             return
         key = (turn.project, turn.record.session)
-        its = self._sessions.setdefault(key, _Turns())
-        its.by_id[turn.record.id] = turn
-        if len(its.by_id) > MAX_TURNS:
-            oldest, _ = its.by_id.popitem(last=False)
-            its.n_tools.pop(oldest, None)
-            its.n_left_out += 1
+        turns = self._sessions.setdefault(key, _Turns())
+        turns.by_id[turn.record.id] = turn
+        if len(turns.by_id) > MAX_TURNS:
+            oldest, _ = turns.by_id.popitem(last=False)
+            turns.n_tools.pop(oldest, None)
+            turns.n_left_out += 1
         if len(self._sessions) > MAX_SESSIONS:
             self._sessions.popitem(last=False)
-        self._send_calls(its, turn)
+        self._send_calls(turns, turn)
 
     def started(self, project: str, session: str, plain: Callable[[], dict[str, Any]]) -> None:
         """Send that a session has begun; `plain` returns the session as the API shows it."""
@@ -116,9 +118,9 @@ class SessionEvents:
         self._after_records(lambda: self._end((project, session), agent, data, settle))
 
     def _end(self, key: Key, agent: str, session: dict[str, Any], settle: Settle) -> None:
-        its = self._sessions.pop(key, _Turns())
-        turns = [transcript_turn(turn) for turn in its.by_id.values()]
-        data = session | {"transcript": turns, "turns_left_out": its.n_left_out, "summary": ""}
+        ended = self._sessions.pop(key, _Turns())
+        turns = [transcript_turn(turn) for turn in ended.by_id.values()]
+        data = session | {"transcript": turns, "turns_left_out": ended.n_left_out, "summary": ""}
         text = spoken_text(turns)
         requested = self._webhooks.is_subscribed("session.ended", key[0]) or self._is_summarized(agent)
         if text and self._tasks is not None and requested:
@@ -154,9 +156,9 @@ class SessionEvents:
         else:
             self._webhooks.notify("session.ended", *key, lambda: data)
 
-    def _send_calls(self, its: _Turns, turn: StoredTurn) -> None:
+    def _send_calls(self, turns: _Turns, turn: StoredTurn) -> None:
         """Send the turn's function calls that are over and were not sent before."""
-        n_sent, calls = its.n_tools.get(turn.record.id, 0), turn.record.tools
+        n_sent, calls = turns.n_tools.get(turn.record.id, 0), turn.record.tools
         while n_sent < len(calls) and calls[n_sent].outcome != "running":
             data = {
                 "object": "voicepipe.tool_call",
@@ -168,4 +170,4 @@ class SessionEvents:
             }
             self._webhooks.notify("tool.called", turn.project, turn.record.session, data.copy)
             n_sent += 1
-        its.n_tools[turn.record.id] = n_sent
+        turns.n_tools[turn.record.id] = n_sent

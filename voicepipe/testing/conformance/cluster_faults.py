@@ -91,69 +91,69 @@ async def _slot(cluster: Cluster, holder: str, limit: int) -> str | None:
 async def a_call_by_an_unknown_client_secret_goes_through(open_rig: OpenRig) -> None:
     """With `admit`, no step raises from the token check to the slot."""
     claims, now_s = claims_of(issued_at_s=unix_s()), unix_s()
-    async with bench(open_rig) as its:
-        with its.rig.failing():
-            assert not await its.cluster.is_revoked(claims)
-            assert await _use(its.cluster, counter(claims, "turns"), None, 0)
-            assert await _slot(its.cluster, "s1", 5) is None
-            assert await _use(its.cluster, counter(claims, "sessions"), 1)
-            await its.cluster.renew_slots("p", until_s=now_s + 30, now_s=now_s)
-            await its.cluster.release_slots("s1", owner="p")
-            assert its.health.failing_stores()
-        await its.back()
-        assert await its.total(counter(claims, "sessions")) == 1
+    async with bench(open_rig) as faults:
+        with faults.rig.failing():
+            assert not await faults.cluster.is_revoked(claims)
+            assert await _use(faults.cluster, counter(claims, "turns"), None, 0)
+            assert await _slot(faults.cluster, "s1", 5) is None
+            assert await _use(faults.cluster, counter(claims, "sessions"), 1)
+            await faults.cluster.renew_slots("p", until_s=now_s + 30, now_s=now_s)
+            await faults.cluster.release_slots("s1", owner="p")
+            assert faults.health.failing_stores()
+        await faults.back()
+        assert await faults.total(counter(claims, "sessions")) == 1
 
 
 async def a_token_that_was_used_up_stays_so(open_rig: OpenRig) -> None:
     """A token used before the fault is retried during it."""
-    async with bench(open_rig) as its:
-        assert await _use(its.cluster, "single", 1)
-        with its.rig.failing():
-            assert not await _use(its.cluster, "single", 1)
-        await its.back()
-        assert await its.total("single") == 1
+    async with bench(open_rig) as faults:
+        assert await _use(faults.cluster, "single", 1)
+        with faults.rig.failing():
+            assert not await _use(faults.cluster, "single", 1)
+        await faults.back()
+        assert await faults.total("single") == 1
 
 
 async def a_token_is_used_up_during_a_failure_too(open_rig: OpenRig) -> None:
     """As many concurrent requests succeed as the token has sessions; the store gets each one once."""
-    async with bench(open_rig) as its:
-        with its.rig.failing():
-            tries = (_use(its.cluster, "double", 2) for _ in range(20))
+    async with bench(open_rig) as faults:
+        with faults.rig.failing():
+            tries = (_use(faults.cluster, "double", 2) for _ in range(20))
             assert sum(await asyncio.gather(*tries)) == 2
-        await its.back()
-        assert await its.total("double") == 2
-        assert not await _use(its.cluster, "double", 2)
+        await faults.back()
+        assert await faults.total("double") == 2
+        assert not await _use(faults.cluster, "double", 2)
 
 
 async def spending_is_counted_once(open_rig: OpenRig) -> None:
     """Spending before, at the start, in the middle and at the end of a fault counts once; so do returned amounts."""
-    async with bench(open_rig) as its:
-        await _use(its.cluster, "spend", None, 100)
-        with its.rig.failing():
-            await asyncio.gather(*(_use(its.cluster, "spend", None, 10) for _ in range(10)))
-            await _use(its.cluster, "spend", None, -30)
-            result = await its.cluster.count("spend", 0, limit=None, until_s=unix_s() + LIFE_S, now_s=unix_s())
+    async with bench(open_rig) as faults:
+        await _use(faults.cluster, "spend", None, 100)
+        with faults.rig.failing():
+            await asyncio.gather(*(_use(faults.cluster, "spend", None, 10) for _ in range(10)))
+            await _use(faults.cluster, "spend", None, -30)
+            result = await faults.cluster.count("spend", 0, limit=None, until_s=unix_s() + LIFE_S, now_s=unix_s())
             assert result.total == 170
-        await asyncio.gather(*(_use(its.cluster, "spend", None, 1) for _ in range(10)))
-        await its.back()
-        assert await its.total("spend") == 180
+        await asyncio.gather(*(_use(faults.cluster, "spend", None, 1) for _ in range(10)))
+        await faults.back()
+        assert await faults.total("spend") == 180
 
 
 async def what_is_revoked_during_a_failure_is_revoked_at_once(open_rig: OpenRig) -> None:
     """A revocation during a fault takes effect here at once, also for a waiting watch; elsewhere after the fault."""
     now_s = unix_s()
     claims, other = claims_of(issued_at_s=now_s), claims_of(token_id="t2", subject="bert", issued_at_s=now_s)
-    async with bench(open_rig) as its, aclosing(its.cluster.revocations()) as watch:
-        with its.rig.failing():
-            assert await its.cluster.revoke(RevokedToken.at(now_s, "shop", "t1"), now_s=now_s) is False
-            await its.cluster.revoke(RevokedSubject.at(now_s, "shop", "bert"), now_s=now_s)
-            assert await its.cluster.is_revoked(claims)
-            assert await its.cluster.is_revoked(other)
+    async with bench(open_rig) as faults, aclosing(faults.cluster.revocations()) as watch:
+        with faults.rig.failing():
+            assert await faults.cluster.revoke(RevokedToken.at(now_s, "shop", "t1"), now_s=now_s) is False
+            await faults.cluster.revoke(RevokedSubject.at(now_s, "shop", "bert"), now_s=now_s)
+            assert await faults.cluster.is_revoked(claims)
+            assert await faults.cluster.is_revoked(other)
             async with asyncio.timeout(WAIT_S):
                 assert (await anext(watch)).covers(claims)
                 assert (await anext(watch)).covers(other)
-        await its.back()
-        async with its.rig.open_store() as elsewhere:
+        await faults.back()
+        async with faults.rig.open_store() as elsewhere:
             assert await elsewhere.is_revoked(claims)
             assert await elsewhere.is_revoked(other)
 
@@ -162,78 +162,78 @@ async def what_others_had_revoked_stays_so(open_rig: OpenRig) -> None:
     """Revocations received before the fault are known during it."""
     now_s = unix_s()
     claims = claims_of(issued_at_s=now_s)
-    async with bench(open_rig) as its, aclosing(its.cluster.revocations()) as watch:
-        async with its.rig.open_store() as elsewhere:
+    async with bench(open_rig) as faults, aclosing(faults.cluster.revocations()) as watch:
+        async with faults.rig.open_store() as elsewhere:
             await elsewhere.revoke(RevokedToken.at(now_s, "shop", "t1"), now_s=now_s)
         async with asyncio.timeout(WAIT_S):
             assert (await anext(watch)).covers(claims)
-        with its.rig.failing():
-            assert await its.cluster.is_revoked(claims)
+        with faults.rig.failing():
+            assert await faults.cluster.is_revoked(claims)
 
 
 async def a_locally_stored_config_is_found(open_rig: OpenRig) -> None:
     """Data stored before or during the fault; and the store has both when it is back."""
     now_s = unix_s()
-    async with bench(open_rig) as its:
+    async with bench(open_rig) as faults:
         more = {"project": "shop", "now_s": now_s}
-        await its.cluster.store_config("c1", b'{"a":1}', project="shop", until_s=now_s + LIFE_S, now_s=now_s)
-        with its.rig.failing():
-            await its.cluster.store_config("c2", b'{"a":2}', project="shop", until_s=now_s + LIFE_S, now_s=now_s)
-            found = [await its.cluster.config(name, project="shop", now_s=now_s) for name in ("c1", "c2")]
+        await faults.cluster.store_config("c1", b'{"a":1}', project="shop", until_s=now_s + LIFE_S, now_s=now_s)
+        with faults.rig.failing():
+            await faults.cluster.store_config("c2", b'{"a":2}', project="shop", until_s=now_s + LIFE_S, now_s=now_s)
+            found = [await faults.cluster.config(name, project="shop", now_s=now_s) for name in ("c1", "c2")]
             assert found == [b'{"a":1}', b'{"a":2}']
-            assert await its.cluster.config("c2", project="rival", now_s=now_s) in (None, b"{}")
-        await its.back()
-        async with its.rig.open_store() as elsewhere:
+            assert await faults.cluster.config("c2", project="rival", now_s=now_s) in (None, b"{}")
+        await faults.back()
+        async with faults.rig.open_store() as elsewhere:
             assert await elsewhere.config("c1", project="shop", now_s=now_s) == b'{"a":1}'
             assert await elsewhere.config("c2", project=str(more["project"]), now_s=now_s) == b'{"a":2}'
 
 
 async def slots_are_counted_locally_and_reported_later(open_rig: OpenRig) -> None:
     """A full pool is full during a fault too; a session that ends frees its slot; later the store has the rest."""
-    async with bench(open_rig) as its:
-        assert await _slot(its.cluster, "before", 2) is None
-        with its.rig.failing():
-            assert await _slot(its.cluster, "during", 2) is None
-            assert await _slot(its.cluster, "late", 2) == "m"
-            await its.cluster.release_slots("before", owner="p")
-            assert await _slot(its.cluster, "late", 2) is None
-        await its.back()
-        async with its.rig.open_store() as elsewhere:
+    async with bench(open_rig) as faults:
+        assert await _slot(faults.cluster, "before", 2) is None
+        with faults.rig.failing():
+            assert await _slot(faults.cluster, "during", 2) is None
+            assert await _slot(faults.cluster, "late", 2) == "m"
+            await faults.cluster.release_slots("before", owner="p")
+            assert await _slot(faults.cluster, "late", 2) is None
+        await faults.back()
+        async with faults.rig.open_store() as elsewhere:
             assert await elsewhere.slots_taken("m", now_s=unix_s()) == 2
-        assert await _slot(its.cluster, "more", 2) == "m"
+        assert await _slot(faults.cluster, "more", 2) == "m"
 
 
 async def what_only_the_store_knows_may_be_refused(open_rig: OpenRig) -> None:
     """With `refuse`, the error text names no file. Data known to this process is used, and API keys need no store."""
     now_s = unix_s()
-    async with bench(open_rig, "refuse") as its:
-        assert await _use(its.cluster, "known", 2)
-        with its.rig.failing():
-            assert await _slot(its.cluster, "s1", 5) is None
-            assert await _use(its.cluster, "known", 2)
-            assert not await _use(its.cluster, "known", 2)
-            assert await _use(its.cluster, "running", None, 3)
+    async with bench(open_rig, "refuse") as faults:
+        assert await _use(faults.cluster, "known", 2)
+        with faults.rig.failing():
+            assert await _slot(faults.cluster, "s1", 5) is None
+            assert await _use(faults.cluster, "known", 2)
+            assert not await _use(faults.cluster, "known", 2)
+            assert await _use(faults.cluster, "running", None, 3)
             request = (
-                its.cluster.is_revoked(claims_of(issued_at_s=now_s)),
-                its.cluster.config("c1", project="shop", now_s=now_s),
-                its.cluster.count("unknown", 1, limit=1, until_s=now_s + LIFE_S, now_s=now_s),
+                faults.cluster.is_revoked(claims_of(issued_at_s=now_s)),
+                faults.cluster.config("c1", project="shop", now_s=now_s),
+                faults.cluster.count("unknown", 1, limit=1, until_s=now_s + LIFE_S, now_s=now_s),
             )
             answers = await asyncio.gather(*request, return_exceptions=True)
             refused = [str(answer) for answer in answers if isinstance(answer, StoreUnavailable)]
-            assert len(refused) == (0 if its.rig.can_read else 3), answers
+            assert len(refused) == (0 if faults.rig.can_read else 3), answers
             assert set(refused) <= {"The server can't look that up at the moment."}
-        await its.back()
-        assert await its.total("running") == 3
+        await faults.back()
+        assert await faults.total("running") == 3
 
 
 async def a_fault_and_its_end_are_reported_once(open_rig: OpenRig) -> None:
     """A fault and its end are each reported once, for any number of sessions."""
-    async with bench(open_rig) as its:
-        with its.rig.failing():
-            await asyncio.gather(*(_use(its.cluster, f"n{number}", None) for number in range(30)))
-            assert [failing.store for failing in its.health.failing_stores()] == ["shared"]
-        await its.back()
-        assert [type(change) for change in its.changes] == [StoreFailed, StoreRecovered]
+    async with bench(open_rig) as faults:
+        with faults.rig.failing():
+            await asyncio.gather(*(_use(faults.cluster, f"n{number}", None) for number in range(30)))
+            assert [failing.store for failing in faults.health.failing_stores()] == ["shared"]
+        await faults.back()
+        assert [type(change) for change in faults.changes] == [StoreFailed, StoreRecovered]
 
 
 async def leaving_during_a_failure_says_what_is_lost(open_rig: OpenRig) -> None:

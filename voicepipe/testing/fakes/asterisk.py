@@ -50,8 +50,8 @@ class AsteriskApi(CarrierApi):
         fields = json.loads(call.body)
         assert fields["endpoint"].startswith("Local/+")
         assert {"context", "extension", "priority", "variables"} <= fields.keys()
-        its = {"id": "1795463712.4", "name": "Local/+4915112345678@voicepipe-out-00000000;1", "state": "Down"}
-        return web.json_response(its)
+        channel = {"id": "1795463712.4", "name": "Local/+4915112345678@voicepipe-out-00000000;1", "state": "Down"}
+        return web.json_response(channel)
 
 
 class AsteriskCall(CarrierCall):

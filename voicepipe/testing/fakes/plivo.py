@@ -63,8 +63,8 @@ class PlivoApi(CarrierApi):
             return web.Response(text="Could not verify your access level for that URL.", status=401)
         assert (call.method, call.path) == ("POST", f"/v1/Account/{AUTH_ID}/Call/")
         assert {"from", "to", "answer_url"} <= json.loads(call.body).keys()
-        its = {"api_id": "97ceeb52-58b6-11e1-86da-77300b68f8bb", "message": "call fired"}
-        return web.json_response({**its, "request_uuid": "9834029e-58b6-11e1-b8b7-a5bd0e4e126f"}, status=201)
+        answer = {"api_id": "97ceeb52-58b6-11e1-86da-77300b68f8bb", "message": "call fired"}
+        return web.json_response({**answer, "request_uuid": "9834029e-58b6-11e1-b8b7-a5bd0e4e126f"}, status=201)
 
 
 class PlivoCall(JsonCall):
@@ -131,8 +131,8 @@ async def calling(
     call_id: str = "12345678-1234-1234-1234-123456789abc",
 ) -> AsyncIterator[PlivoCall]:
     """Call a number whose webhook is at `url`, and yield the call once its media stream has begun."""
-    its = {"CallUUID": call_id, "From": number.lstrip("+"), "To": NUMBER, "Direction": "inbound"}
-    status, xml = await post(http, url, {**its, "CallStatus": "ringing", "Event": "StartApp"}, secret)
+    call_fields = {"CallUUID": call_id, "From": number.lstrip("+"), "To": NUMBER, "Direction": "inbound"}
+    status, xml = await post(http, url, {**call_fields, "CallStatus": "ringing", "Event": "StartApp"}, secret)
     assert status == 200, status
     stream, redirect = xml.findall("*")
     assert (stream.tag, redirect.tag) == ("Stream", "Redirect")
@@ -142,5 +142,5 @@ async def calling(
         call = PlivoCall(websocket, call_id, redirect.text or "")
         async with running(call):
             yield call
-    ended = {**its, "CallStatus": "completed", "Event": "Hangup", "HangupCause": "NORMAL_CLEARING"}
+    ended = {**call_fields, "CallStatus": "completed", "Event": "Hangup", "HangupCause": "NORMAL_CLEARING"}
     assert (await post(http, url, ended, secret))[0] == 200, "the end of a call is reported to the same address"

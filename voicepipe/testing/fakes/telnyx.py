@@ -49,12 +49,12 @@ class Signer:
 
 def webhook(event_type: str, **payload: str) -> bytes:
     """Return the body of a webhook."""
-    its = {"connection_id": APP_ID, **payload}
+    call_fields = {"connection_id": APP_ID, **payload}
     data = {
         "record_type": "event",
         "event_type": event_type,
         "id": "0ccc7b54-4df3-4bca-a65a-3da1ecc777f0",
-        "payload": its,
+        "payload": call_fields,
     }
     return json.dumps({"data": data, "meta": {"attempt": 1}}).encode()
 

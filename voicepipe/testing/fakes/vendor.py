@@ -51,7 +51,9 @@ class FakeVendor:
         app.router.add_post(
             "/v1/chat/completions", self._route(self.llm, _read_json, self._checked(self._answer_openai))
         )
-        for path, dialect in {its.dialect.path: its.dialect for its in VENDOR_RULES.values() if its.dialect}.items():
+        for path, dialect in {
+            rules.dialect.path: rules.dialect for rules in VENDOR_RULES.values() if rules.dialect
+        }.items():
             app.router.add_post(path, self._route(self.llm, _read_json, self._checked(dialect.answer)))
         app.router.add_post("/v1/audio/speech", self._route(self.tts, _read_json, vendor_tts.answer))
         app.router.add_post("/v1/embeddings", self._route(self.embeddings, _read_json, vendor_embeddings.answer))

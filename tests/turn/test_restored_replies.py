@@ -19,8 +19,8 @@ def restored(*items: Item, requests: tuple[str, ...] = ()) -> Scenario:
     return scenario
 
 
-def owe(scenario: Scenario, *later: str, words: str = "", event_id: str | None = None) -> None:
-    scenario._post(e.ReplyOwed(ReplySettings(), words, later_items=later, event_id=event_id))
+def restore(scenario: Scenario, *later: str, words: str = "", event_id: str | None = None) -> None:
+    scenario._post(e.ReplyRestored(ReplySettings(), words, later_items=later, event_id=event_id))
 
 
 def read(scenario: Scenario) -> list[list[str]]:
@@ -39,8 +39,8 @@ def refusals(scenario: Scenario) -> list[str]:
 def test_each_is_made_once_the_one_before_it_is_complete() -> None:
     """It reads the answer before it, and no question behind its own; its output stands before that question."""
     scenario = restored(typed("q1"), typed("q2"))
-    owe(scenario, "q2")
-    owe(scenario)
+    restore(scenario, "q2")
+    restore(scenario)
     assert read(scenario) == [["q1"]]
     scenario.answers("One.")
     first = next(item_id for item_id in order(scenario) if item_id not in ("q1", "q2"))
@@ -53,7 +53,7 @@ def test_each_is_made_once_the_one_before_it_is_complete() -> None:
 def test_an_id_is_not_given_again_that_the_other_process_may_have_given() -> None:
     """After the latest write, also where it had given none of the kind until then: a record would replace another."""
     scenario = restored(typed("q1"))
-    owe(scenario)
+    restore(scenario)
     scenario.answers("One.")
     counts = scenario.driver.core.context.counts
     assert (counts["item"], counts["turn"]) == (1_005, 1_001)
@@ -62,8 +62,8 @@ def test_an_id_is_not_given_again_that_the_other_process_may_have_given() -> Non
 
 def test_a_question_that_comes_meanwhile_is_not_read() -> None:
     scenario = restored(typed("q1"), typed("q2"))
-    owe(scenario, "q2")
-    owe(scenario)
+    restore(scenario, "q2")
+    restore(scenario)
     scenario.creates_item(typed("q3"))
     scenario.answers("One.")
     assert "q3" not in read(scenario)[-1]
@@ -74,8 +74,8 @@ def test_a_question_that_comes_meanwhile_is_not_read() -> None:
 def test_a_client_that_requests_a_reply_meanwhile_is_refused() -> None:
     """Else the same question would be answered twice, or out of order."""
     scenario = restored(typed("q1"), typed("q2"))
-    owe(scenario, "q2")
-    owe(scenario)
+    restore(scenario, "q2")
+    restore(scenario)
     scenario.creates()
     assert refusals(scenario) == ["conversation_already_has_active_response"]
     assert len(read(scenario)) == 1
@@ -83,29 +83,29 @@ def test_a_client_that_requests_a_reply_meanwhile_is_refused() -> None:
 
 def test_the_user_who_speaks_is_answered_instead() -> None:
     scenario = restored(typed("q1"), typed("q2"))
-    owe(scenario, "q2")
-    owe(scenario)
+    restore(scenario, "q2")
+    restore(scenario)
     scenario.says("Never mind.")
     scenario.answers("Fine.")
     scenario.passes(2_000)
-    assert len(read(scenario)) == 2, "what was owed is made although the user has spoken"
+    assert len(read(scenario)) == 2, "a restored reply is made although the user has spoken"
     assert {"q1", "q2"} <= set(read(scenario)[-1])
 
 
-def test_what_is_owed_is_queued_and_its_requests_are_known() -> None:
+def test_restored_replies_are_queued_and_their_requests_are_known() -> None:
     """A process that goes on with this session gives these answers, and not those of the requests that it knows."""
     scenario = restored(typed("q1"), typed("q2"), requests=("r0",))
-    owe(scenario, "q2", event_id="r1")
-    owe(scenario, event_id="r2")
+    restore(scenario, "q2", event_id="r1")
+    restore(scenario, event_id="r2")
     core = scenario.driver.core
     assert [tuple(turn.reply.later_items) for turn in core.queued] == [()]
     assert list(core.context.requests) == ["r0", "r1", "r2"]
 
 
-def test_a_session_that_ends_closes_the_turns_that_are_owed() -> None:
+def test_a_session_that_ends_closes_the_turns_of_restored_replies() -> None:
     scenario = restored(typed("q1"), typed("q2"))
-    owe(scenario, "q2")
-    owe(scenario)
+    restore(scenario, "q2")
+    restore(scenario)
     scenario._post(e.UserLeft("gone"))
     assert [record.outcome for record in scenario.driver.records.values()] == ["abandoned", "abandoned"]
 
