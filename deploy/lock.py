@@ -58,8 +58,9 @@ def requirements() -> dict[str, list[str]]:
     tried = ("otel", "postgres", "redis", "mcp", "webrtc", "test")
     test = [*base, *(each for extra in tried for each in extras[extra])]
     nodes = [*base, *extras["redis"], *extras["postgres"]]
-    webrtc = [*base, *extras["webrtc"]]
-    return {"base": base, "local": [*base, *extras["local"], WEIGHTS], "nodes": nodes, "test": test, "webrtc": webrtc}
+    webrtc, compiler = [*base, *extras["webrtc"]], [*base, *extras["compile"]]
+    local = [*base, *extras["local"], WEIGHTS]
+    return {"base": base, "local": local, "nodes": nodes, "test": test, "webrtc": webrtc, "compile": compiler}
 
 
 def resolve(

@@ -9,6 +9,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 OLDEST_PYTHON = (3, 11)
@@ -111,6 +112,16 @@ def has_systemd() -> bool:
     return shutil.which("systemd-analyze") is not None
 
 
+def has_compiler() -> bool:
+    """Whether C can be compiled here."""
+    return shutil.which("cc") is not None and (platform.system() != "Linux" or Path("/usr/include/stdio.h").exists())
+
+
+def has_headers() -> bool:
+    """Whether modules for this Python can be compiled."""
+    return Path(sysconfig.get_path("include"), "Python.h").exists()
+
+
 def has_promtool() -> bool:
     """Whether the tests can check the alerts with Prometheus' own tool."""
     return shutil.which("promtool") is not None
@@ -129,10 +140,18 @@ SYSTEMD = "systemd"
 PROMETHEUS = "prometheus"
 """Contains `promtool`, with which the tests check the alerts."""
 
+GCC = "gcc"
+LIBC = "libc6-dev"
+"""The C library's headers, without which the compiler compiles nothing."""
+
 PIP = f"python{dotted(sys.version_info[:2])}-venv"
+HEADERS = f"python{dotted(sys.version_info[:2])}-dev"
+"""Python's headers, with which its modules are compiled."""
+
+TO_COMPILE = (GCC, LIBC, HEADERS)
 
 
-def missing_packages(*, local: bool, tests: bool = False) -> list[str]:
+def missing_packages(*, local: bool, tests: bool = False, compiled: bool = False) -> list[str]:
     """Return the missing system packages, under Debian's names.
 
     Empty if their contents are installed, from any source.
@@ -141,6 +160,7 @@ def missing_packages(*, local: bool, tests: bool = False) -> list[str]:
         local: whether the local models will run.
         tests: whether to test the talk page, turns in Postgres, shared state in Redis, the balancer examples, the unit,
             and the alerts.
+        compiled: whether modules of voicepipe will be compiled.
     """
     needs = (
         (PIP, not has_pip()),
@@ -152,6 +172,9 @@ def missing_packages(*, local: bool, tests: bool = False) -> list[str]:
         (HAPROXY, tests and not has_haproxy()),
         (SYSTEMD, tests and not has_systemd()),
         (PROMETHEUS, tests and not has_promtool()),
+        (GCC, compiled and not has_compiler()),
+        (LIBC, compiled and not has_compiler()),
+        (HEADERS, compiled and not has_headers()),
     )
     return [package for package, missing in needs if missing]
 

@@ -12,7 +12,8 @@
 Needs Python 3.11 or newer and nothing else, on Linux (x86-64, ARM) or macOS (Apple silicon). The environment is `.venv`
 in this clone, or the folder that UP_VENV names. All packages are pinned with hashes in deploy/locks; a run that finds
 them installed starts at once. On Debian some system packages may be missing (machine.py): for root they are installed,
-other users are shown the command line.
+other users are shown the command line. With UP_COMPILE=1 the modules on the way of a user's audio are compiled, for
+which a C compiler is needed: more users fit on a core.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from machine import (
     PROMETHEUS,
     REDIS,
     SYSTEMD,
+    TO_COMPILE,
     has_pip,
     install,
     install_line,
@@ -53,6 +55,9 @@ from machine import (
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ROOT / "deploy" / "locks"
+
+SOURCES = ("voicepipe", "web", "setup.py", "pyproject.toml", "README.md", "LICENSE", "THIRD_PARTY")
+"""What the package is built from."""
 
 LINT = (("ruff", "check", "."), ("ruff", "format", "--check", "."))
 TYPES = (("mypy",),)
@@ -109,6 +114,7 @@ FAILS_WITHOUT = {
     HAPROXY: "the tests of the HAProxy example will fail: they start one",
     SYSTEMD: "the test of the unit will fail: systemd-analyze judges it",
     PROMETHEUS: "the tests of the alerts will fail: promtool judges them",
+    **dict.fromkeys(TO_COMPILE, "the tests of the compiled modules will fail: they compile them"),
 }
 """Debian's package -> what `test` cannot check without it."""
 
@@ -188,6 +194,40 @@ class ClientPart(Part):
         shutil.rmtree(environment.folder / self.name, ignore_errors=True)
 
 
+class CompiledPart(Part):
+    """voicepipe itself with compiled modules, built from a copy: so no build file is left in the clone."""
+
+    def digest(self) -> str:
+        """Return a digest of all its files: what is installed is no link to them."""
+        digest = hashlib.sha256()
+        for path in sorted(path for name in SOURCES for path in (ROOT / name, *(ROOT / name).rglob("*"))):
+            if path.is_file() and "__pycache__" not in path.parts:
+                digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
+        return digest.hexdigest()
+
+    def command(self, environment: Environment) -> list[str]:
+        """Return the command that compiles and installs it, after making the copy."""
+        folder = environment.folder / "source"
+        shutil.rmtree(folder, ignore_errors=True)
+        copy_sources(folder)
+        return ["env", "VOICEPIPE_COMPILE=1", *super().command(environment), str(folder)]
+
+    def clear(self, environment: Environment) -> None:
+        """Remove the copy."""
+        shutil.rmtree(environment.folder / "source", ignore_errors=True)
+
+
+def copy_sources(folder: Path) -> None:
+    """Copy what the package is built from into a new folder."""
+    folder.mkdir()
+    for name in SOURCES:
+        path = ROOT / name
+        if path.is_dir():
+            shutil.copytree(path, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(path, folder)
+
+
 def locked(name: str, what: str, *, fails_without: str = "") -> Part:
     """Return the packages of one lock: wheels only, so that no compiler is needed, each checked against its hash.
 
@@ -216,6 +256,11 @@ def summary(lock: Path) -> str:
         return lines.readline().lstrip("# ").rstrip()
 
 
+def is_compiled(command: str) -> bool:
+    """Return whether the command is to run with compiled modules. The tests run the clone as it is."""
+    return os.environ.get("UP_COMPILE") == "1" and command not in FOR_TESTS
+
+
 def parts(command: str, *, local: bool) -> list[Part]:
     """Return the parts to install for a command of voicepipe, for `test` or for `search`, in order."""
     tests = command in FOR_TESTS
@@ -229,6 +274,10 @@ def parts(command: str, *, local: bool) -> list[Part]:
         why = "the tests of clients and tools in JavaScript will fail: they run them"
         required.append(NodePart("clients", what, (), CLIENTS / "package-lock.json", why))
         required += [clients("frameworks"), clients("litellm")]
+    if is_compiled(command):
+        required.append(locked("compile", "what compiles"))
+        anew = ("--no-deps", "--no-build-isolation", "--force-reinstall")
+        return [*required, CompiledPart("voicepipe", "voicepipe itself, compiled: a minute or two", anew, ROOT)]
     # The clone itself, editable: built with the setuptools of the base lock, so nothing more is fetched.
     ours = ("--no-deps", "--no-build-isolation", "--editable", str(ROOT))
     return [*required, Part("voicepipe", "voicepipe itself", ours, ROOT / "pyproject.toml")]
@@ -366,11 +415,14 @@ def prepare(command: str) -> tuple[str | None, list[str]]:
         subprocess.CalledProcessError: apt-get failed, and not for the tests; its message has been shown.
     """
     why, tests = unfit_for_local_models(), command in FOR_TESTS
-    packages = not_installed(missing_packages(local=why is None, tests=command in WHOLE), tests=tests)
+    whole, compiled = command in WHOLE, is_compiled(command)
+    packages = not_installed(missing_packages(local=why is None, tests=whole, compiled=whole or compiled), tests=tests)
     if not packages:
         return why, []
     if not has_pip():
         raise SystemExit(f"voicepipe: first {install_line(packages)}")
+    if compiled and not set(TO_COMPILE).isdisjoint(packages):
+        raise SystemExit(f"voicepipe: UP_COMPILE=1 needs a C compiler: {install_line(packages)}")
     if OPENMP in packages:
         why = f"they need the library libgomp; {install_line([OPENMP])}, then this command again"
     fails = [f"{FAILS_WITHOUT[package]}; {install_line([package])}" for package in packages if package in FAILS_WITHOUT]

@@ -26,6 +26,7 @@ def probabilities(state: SileroState, samples: Samples, n_at_once: int = 1) -> l
     return found
 
 
+@pytest.mark.plain
 def test_the_model_is_the_file_that_the_docstring_names_and_its_licence_lies_beside_it() -> None:
     """sha256 of the vendored ONNX file."""
     room = files("voicepipe.audio")

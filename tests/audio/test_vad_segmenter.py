@@ -534,6 +534,7 @@ class CountingModel(Silero):
         return super().probability(state, features)
 
 
+@pytest.mark.plain
 def test_the_judge_sleeps_in_silence_and_misses_nothing(clips: dict[str, Clip]) -> None:
     """A minute of silence costs no window; the words behind it are found where they are found without it."""
     speech = clips["clean/ls_2414-128291-0003"].samples(RATE_HZ)
@@ -564,6 +565,7 @@ class DoubtfulModel(Silero):
         return max(0.4, sure) if self.doubts else sure
 
 
+@pytest.mark.plain
 def test_doubt_about_a_pause_is_no_voice_unless_it_is_as_loud(of_kind: OfKind) -> None:
     """A model that is unsure of the quiet after a word resumes nothing: the levels decide."""
     for clip in of_kind("hesitation"):
@@ -587,6 +589,7 @@ class BriefModel(Silero):
         return self._left.pop(0) if is_speech and self._left else 0.01
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(
     ("probabilities", "starts"),
     [
@@ -605,6 +608,7 @@ def test_a_short_word_starts_speech(clips: dict[str, Clip], probabilities: tuple
     assert (SpeechStart in kinds(found)) is starts
 
 
+@pytest.mark.plain
 def test_a_short_word_needs_the_net_speech_that_was_set(clips: dict[str, Clip]) -> None:
     segmenter = VadSegmenter(RATE_HZ, VadOptions(min_speech_ms=90), model=BriefModel(0.1, 0.66, 0.1))
     assert edges_of(segmenter, clips["clean/ls_2414-128291-0003"].samples(RATE_HZ)) == []

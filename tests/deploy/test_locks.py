@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 CLIENTS = ("frameworks", "litellm")
 """Clients that only the tests run, each lock in an environment of its own."""
 
-NAMES = ("base", "local", "nodes", "test", "webrtc", *CLIENTS)
+NAMES = ("base", "local", "nodes", "test", "webrtc", "compile", *CLIENTS)
 PIN = re.compile(
     r"(?P<name>[a-z0-9-]+)==(?P<version>[0-9a-z.]+)(?: ; (?P<marker>[^\\]+?))?(?: --hash=sha256:[0-9a-f]{64})+"
 )
@@ -60,9 +60,9 @@ def test_heading_has_the_sizes(root: Path, name: str) -> None:
 
 def test_locks_agree(locks: dict[str, dict[str, str]]) -> None:
     """No lock undoes what an earlier one installed."""
-    for name in ("local", "nodes", "test", "webrtc"):
+    for name in ("local", "nodes", "test", "webrtc", "compile"):
         assert locks[name].keys().isdisjoint(locks["base"])
-    for name in ("local", "nodes", "webrtc"):
+    for name in ("local", "nodes", "webrtc", "compile"):
         shared = locks[name].keys() & locks["test"].keys()
         assert {each: locks[name][each] for each in shared} == {each: locks["test"][each] for each in shared}
     assert locks["nodes"].keys() <= locks["test"].keys()
@@ -80,6 +80,7 @@ def test_locks_agree(locks: dict[str, dict[str, str]]) -> None:
         ("otel", "test"),
         ("test", "test"),
         ("webrtc", "webrtc"),
+        ("compile", "compile"),
     ],
 )
 def test_locks_satisfy_pyproject(

@@ -58,8 +58,11 @@ def test_only_missing_packages_are_listed(machine: ModuleType, monkeypatch: pyte
     monkeypatch.setattr(machine, "has_haproxy", lambda: False)
     monkeypatch.setattr(machine, "has_systemd", lambda: False)
     monkeypatch.setattr(machine, "has_promtool", lambda: False)
+    monkeypatch.setattr(machine, "has_compiler", lambda: False)
+    monkeypatch.setattr(machine, "has_headers", lambda: False)
     assert machine.missing_packages(local=True) == [machine.PIP, "libgomp1"]
     assert machine.missing_packages(local=False) == [machine.PIP]
+    assert machine.missing_packages(local=False, compiled=True) == [machine.PIP, *machine.TO_COMPILE]
     for_tests = ["chromium", "postgresql", "redis-server", "nginx-light", "haproxy", "systemd", "prometheus"]
     assert machine.missing_packages(local=False, tests=True) == [machine.PIP, *for_tests]
     monkeypatch.setattr(machine, "has_pip", lambda: True)
@@ -71,7 +74,9 @@ def test_only_missing_packages_are_listed(machine: ModuleType, monkeypatch: pyte
     monkeypatch.setattr(machine, "has_haproxy", lambda: True)
     monkeypatch.setattr(machine, "has_systemd", lambda: True)
     monkeypatch.setattr(machine, "has_promtool", lambda: True)
-    assert machine.missing_packages(local=True, tests=True) == []
+    monkeypatch.setattr(machine, "has_compiler", lambda: True)
+    monkeypatch.setattr(machine, "has_headers", lambda: True)
+    assert machine.missing_packages(local=True, tests=True, compiled=True) == []
 
 
 @pytest.mark.parametrize(

@@ -335,7 +335,7 @@ def test_without_a_browser_a_database_or_a_proxy_the_other_tests_run(
     """
     missing = ("chromium", "postgresql", "redis-server", "nginx-light", "prometheus")
     monkeypatch.setattr(up, "unfit_for_local_models", lambda: None)
-    monkeypatch.setattr(up, "missing_packages", lambda *, local, tests: list(missing) if tests else [])
+    monkeypatch.setattr(up, "missing_packages", lambda *, local, tests, compiled: list(missing) if tests else [])
     monkeypatch.setattr(up, "install", lambda packages: False)
     monkeypatch.setattr(up, "has_pip", lambda: True)
     assert up.prepare("serve") == (None, [])
@@ -391,3 +391,50 @@ def test_every_command_of_voicepipe_is_known(up: ModuleType) -> None:
     (commands,) = (each for each in parser()._actions if each.dest == "command")
     assert commands.choices is not None
     assert tuple(commands.choices) == up.VOICEPIPE
+
+
+def test_compiled_modules_are_installed_for_commands_of_voicepipe(
+    up: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With UP_COMPILE=1, and for no test: these patch the modules."""
+    monkeypatch.setenv("UP_COMPILE", "1")
+    assert [part.name for part in up.parts("serve", local=False)] == ["base", "compile", "voicepipe"]
+    assert "--editable" in up.parts("unit", local=False)[-1].pip
+    monkeypatch.setenv("UP_COMPILE", "")
+    assert "--editable" in up.parts("serve", local=False)[-1].pip
+
+
+def test_a_compiled_installation_is_built_from_a_copy_and_anew_for_each_change(
+    up: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A changed source is compiled again, other files are not its business, and the clone gets no build file."""
+    clone, environment = tmp_path / "clone", up.Environment(tmp_path / "venv")
+    environment.folder.mkdir()
+    monkeypatch.setattr(up, "ROOT", clone)
+    for name in up.SOURCES:
+        path = clone / name if "." in name or name.isupper() else clone / name / "a.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    part = up.CompiledPart("voicepipe", "voicepipe", ("--no-deps",), clone)
+    before = part.digest()
+    (clone / "notes.txt").write_text("other")
+    assert part.digest() == before
+    (clone / "voicepipe" / "a.py").write_text("changed")
+    assert part.digest() != before
+    command = part.command(environment)
+    assert command[:2] == ["env", "VOICEPIPE_COMPILE=1"]
+    copy = Path(command[-1])
+    assert (copy / "voicepipe" / "a.py").read_text() == "changed"
+    assert sorted(path.name for path in copy.iterdir()) == sorted(up.SOURCES)
+    part.clear(environment)
+    assert not copy.exists()
+
+
+def test_without_a_compiler_it_says_what_to_run(up: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asked for compiled modules gets no plain ones in silence."""
+    monkeypatch.setenv("UP_COMPILE", "1")
+    monkeypatch.setattr(up, "missing_packages", lambda **_: ["gcc", "libc6-dev"])
+    monkeypatch.setattr(up, "install", lambda packages: False)
+    monkeypatch.setattr(up, "has_pip", lambda: True)
+    with pytest.raises(SystemExit, match=r"UP_COMPILE=1 needs a C compiler: .*gcc libc6-dev"):
+        up.prepare("serve")

@@ -169,6 +169,7 @@ class BurstingClient:
     def abort(self) -> None: ...
 
 
+@pytest.mark.plain
 async def test_what_a_client_says_behind_waiting_audio_counts_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three frames that wait are processed as one, before the commit behind them; the fourth is processed at once."""
     processed, journal = list[int](), EventJournal()

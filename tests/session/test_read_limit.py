@@ -393,6 +393,7 @@ async def test_how_late_a_pause_is_noticed_is_counted_in_the_audio(monkeypatch, 
     assert min(found[0]) >= 80
 
 
+@pytest.mark.plain
 async def test_audio_that_has_to_wait_is_no_silence(monkeypatch, question: Samples) -> None:  # type: ignore[no-untyped-def]
     """A recording that is read slowly has its voices and its pauses where they are."""
     clock = HandClock(monkeypatch)

@@ -79,7 +79,7 @@ class ActiveClients:
 
     def __init__(self) -> None:
         self.n_waiting = 0
-        self.time_slice_us: float = TIME_SLICE_US
+        self.time_slice_us = float(TIME_SLICE_US)
         """How long the client that is being read or written to may block the event loop."""
 
     async def yield_to_others(self) -> None:
