@@ -287,7 +287,8 @@ export class Realtime extends Listeners {
   /** @param {string | ArrayBuffer} message */
   put(message) {
     if (this.state !== "open" || !this.socket) return false;
-    this.socket.send(message);
+    // A closing socket would drop it. It counts as sent all the same: what was sent before a close is sent again after it.
+    if (this.socket.readyState === WebSocket.OPEN) this.socket.send(message);
     return true;
   }
 
