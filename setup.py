@@ -1,4 +1,4 @@
-"""Compile the modules on the way of a user's audio where `VOICEPIPE_COMPILE=1` asks for it.
+"""Compile the modules on the way of a user's audio where `UP_COMPILE=1` asks for it.
 
 mypyc compiles the modules as they are, so there is one source. Without the variable the package is Python alone.
 """
@@ -29,8 +29,8 @@ COMPILED: Final = (
 
 
 def extensions() -> list[Any]:
-    """Return the compiled modules; none without `VOICEPIPE_COMPILE=1`, nor where the package is only described."""
-    if os.environ.get("VOICEPIPE_COMPILE") != "1" or {"bdist_wheel", "build_ext"}.isdisjoint(sys.argv):
+    """Return the compiled modules; none without `UP_COMPILE=1`, nor where the package is only described."""
+    if os.environ.get("UP_COMPILE") != "1" or {"bdist_wheel", "build_ext"}.isdisjoint(sys.argv):
         return []
     from mypyc.build import mypycify
 

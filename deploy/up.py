@@ -210,7 +210,7 @@ class CompiledPart(Part):
         folder = environment.folder / "source"
         shutil.rmtree(folder, ignore_errors=True)
         copy_sources(folder)
-        return ["env", "VOICEPIPE_COMPILE=1", *super().command(environment), str(folder)]
+        return [*super().command(environment), str(folder)]
 
     def clear(self, environment: Environment) -> None:
         """Remove the copy."""

@@ -34,7 +34,7 @@ def compiled(up: ModuleType, root: Path, tmp_path: Path) -> Path:
     up.copy_sources(folder)
     shutil.copytree(root / "tests", folder / "tests", ignore=shutil.ignore_patterns("__pycache__"))
     build = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
-    variables = {**os.environ, "VOICEPIPE_COMPILE": "1", "MYPYC_OPT_LEVEL": "1"}  # sooner done than -O3
+    variables = {**os.environ, "UP_COMPILE": "1", "MYPYC_OPT_LEVEL": "1"}  # sooner done than -O3
     done = subprocess.run(build, cwd=folder, env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-5_000:] + done.stderr[-2_000:]
     return folder

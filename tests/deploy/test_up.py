@@ -422,7 +422,6 @@ def test_a_compiled_installation_is_built_from_a_copy_and_anew_for_each_change(
     (clone / "voicepipe" / "a.py").write_text("changed")
     assert part.digest() != before
     command = part.command(environment)
-    assert command[:2] == ["env", "VOICEPIPE_COMPILE=1"]
     copy = Path(command[-1])
     assert (copy / "voicepipe" / "a.py").read_text() == "changed"
     assert sorted(path.name for path in copy.iterdir()) == sorted(up.SOURCES)
