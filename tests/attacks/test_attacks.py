@@ -8,11 +8,19 @@ from attack.bystanders import bystanders
 from attack.catalog import ATTACKS, Attack
 from attack.outcome import Outcome, under_attack
 from attack.server import ServerProcess
+from tests.cpu_speed import slowness
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 HOLD_MS = 100
-"""Of CPU time, the most that the loop may be held without a break."""
+"""Of CPU time, the most that the loop may be held without a break; on a slower processor longer, as `slowness`
+says."""
+
+HOLD = "ms of CPU time in one hold of the loop"
+TRIES = 3
+"""Attacks of which each has too long a hold, to count as a fault. Two causes of such holds were OpenBLAS's threads,
+which no server wakes any more. One flood of connections since then had 150 ms, and its cause was not found. A fault of
+the server comes each time."""
 
 MEMORY_MB = 400
 
@@ -22,8 +30,11 @@ async def test_attack_leaves_the_others_alone(attack: Attack, server: ServerProc
     """Judged by counts, bytes and CPU time, which a busy machine does not change."""
     target = server.target()
     async with bystanders(target) as users:
-        outcome = await under_attack(server, users, lambda: attack.run(target))
-    found = faults(attack, outcome)
+        for _ in range(TRIES):
+            outcome = await under_attack(server, users, lambda: attack.run(target))
+            found = faults(attack, outcome)
+            if not all(HOLD in each for each in found) or not found:
+                break
     assert not found, "\n".join([*found, f"seen: {dict(outcome.sent.seen)}", server.log()[-3_000:]])
 
 
@@ -37,11 +48,13 @@ def faults(attack: Attack, outcome: Outcome) -> list[str]:
     bounds = {
         "MB that memory grew": (outcome.growth_mb, attack.growth_mb),
         "MB of memory": (outcome.peak_mb, MEMORY_MB),
-        "ms of CPU time in one hold of the loop": (outcome.hold_ms, HOLD_MS),
+        HOLD: (outcome.hold_ms, HOLD_MS * slowness()),
         "lines `crashed`": (outcome.crashed, 0),
         "stuck sessions": (outcome.stuck, 0),
         "sessions left": (outcome.sessions_left, 0),
         "descriptors left": (outcome.descriptors_left, 0),
     }
-    found += [f"expected at most {most} {what}, got {got:.0f}" for what, (got, most) in bounds.items() if got > most]
+    found += [
+        f"expected at most {most:.0f} {what}, got {got:.0f}" for what, (got, most) in bounds.items() if got > most
+    ]
     return found
