@@ -86,9 +86,8 @@ def embedder_of(settings: Settings, agent: str) -> Embedder | None:
     options, key = settings.agents[agent], f"agents.{agent}.knowledge_embedding"
     if not options.knowledge_embedding:
         return None
-    if (
-        not options.knowledge and agent == DEFAULT_AGENT
-    ):  # others may have taken the model over from it, and no documents
+    # Other agents may have taken the model over from the default one, and no documents.
+    if not options.knowledge and agent == DEFAULT_AGENT:
         raise ConfigError(f"{key}: expected agents.{agent}.knowledge beside it, got none")
     spec = Spec.parse(options.knowledge_embedding, key=key)
     kind = settings.providers[spec.provider].kind
