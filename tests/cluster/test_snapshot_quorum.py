@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.cluster.snapshot_rules import check_next_secret, check_one_owner
-from voicepipe.clock import unix_ms
+from voicepipe.clock import monotonic_ms, unix_ms
 from voicepipe.cluster import snapshot_quorum
 from voicepipe.cluster.port import LeftSnapshot
 from voicepipe.cluster.redis import RedisCluster, open_redis
@@ -240,8 +240,19 @@ async def test_a_server_that_hangs_holds_few_requests(stores: Stores, monkeypatc
     await until_stored_on(stores, b"last", b"last", b"last")
 
 
-async def test_servers_that_answer_get_all_requests(stores: Stores) -> None:
-    """Many sessions may write at the same time."""
+@pytest.mark.parametrize("paused_ms", [0, 10 * snapshot_quorum.HANGS_MS])
+async def test_servers_that_answer_get_all_requests(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch, paused_ms: int
+) -> None:
+    """Many sessions may write at the same time, also while this process gets no CPU time."""
+    readings_ms: list[int] = []
+
+    def paused_clock() -> int:
+        """Return a time that is later by the pause once each server has a request."""
+        readings_ms.append(monotonic_ms() + (paused_ms if len(readings_ms) >= len(stores.servers) else 0))
+        return readings_ms[-1]
+
+    monkeypatch.setattr(snapshot_quorum, "monotonic_ms", paused_clock)
     n_sessions = 3 * snapshot_quorum.MAX_WAITING
     writes = (
         stores.quorum.store_snapshot(f"s{number}", b"1", digest="d", owner="o", life_s=LIFE_S)

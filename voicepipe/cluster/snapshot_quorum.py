@@ -44,7 +44,8 @@ MAX_WAITING: Final = 64
 """Maximum of requests that wait for a hanging server of several. Above it the server gets none, to bound the memory."""
 
 HANGS_MS: Final = 500
-"""A server that has requests counts as hanging when it has answered none for this time."""
+"""A server that has requests counts as hanging when its latest answer is this much older than another's. A
+limit of time alone would not do: a process that had no CPU time has read no answer of any server."""
 
 MAX_FENCES: Final = 10_000
 """Maximum of sessions whose fencing token this process stores: many times the sessions of one process."""
@@ -89,7 +90,10 @@ class _Server:
     calls: RedisCalls
     n_waiting: int = 0
     answered_ms: int = 0
-    """When it last answered, or began to have requests (monotonic)."""
+    """When it last answered (monotonic)."""
+
+    waits_since_ms: int = 0
+    """When it last answered, or the first of its waiting requests began (monotonic)."""
 
     is_away: bool = False
 
@@ -309,8 +313,8 @@ class SnapshotQuorum:
         self, server: _Server, script: str, arguments: Sequence[str | bytes | int], outcomes: asyncio.Queue[Any]
     ) -> None:
         if not server.n_waiting:
-            server.answered_ms = monotonic_ms()
-        if server.n_waiting >= MAX_WAITING and monotonic_ms() - server.answered_ms > HANGS_MS:
+            server.waits_since_ms = monotonic_ms()
+        if server.n_waiting >= MAX_WAITING and self._hangs(server):
             detail = f"{server.calls.address}: {MAX_WAITING} requests wait for it"
             outcomes.put_nowait(StoreUnavailable("unreachable", detail))
             return
@@ -321,11 +325,15 @@ class SnapshotQuorum:
             self._report_health(server, failure)
             outcomes.put_nowait(failure)
         else:
-            server.answered_ms = monotonic_ms()
+            server.answered_ms = server.waits_since_ms = monotonic_ms()
             self._report_health(server, None)
             outcomes.put_nowait(outcome)
         finally:
             server.n_waiting -= 1
+
+    def _hangs(self, server: _Server) -> bool:
+        """Return whether another server has answered long after this one."""
+        return max(other.answered_ms for other in self._servers) - server.waits_since_ms > HANGS_MS
 
     def _report_health(self, server: _Server, failure: StoreUnavailable | None) -> None:
         """Report when the first server is away, and when all are back."""
