@@ -66,20 +66,17 @@ CHECKS = (*LINT, *TYPES)
 """The checks that `test` runs before pytest, whose closing line comes last."""
 
 
-def side_by_side(most: int, per_core: int = 2) -> tuple[str, ...]:
-    """Return pytest's options to run in so many processes for each core, up to `most`.
+def side_by_side(most: int) -> tuple[str, ...]:
+    """Return pytest's options to run in three processes for each core, up to `most`.
 
     For two thirds of its time a test waits for sockets, timers and other processes: one process leaves a core idle.
     """
     n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return ("-n", str(min(most, per_core * n_cores)), "--dist", "worksteal")
+    return ("-n", str(min(most, 3 * n_cores)), "--dist", "worksteal")
 
 
-SIDE_BY_SIDE = side_by_side(4, 2)
-"""For the slow tests too: each process starts a browser and loads the local models."""
-
-QUICK_SIDE_BY_SIDE = side_by_side(8, 3)
-"""Without the slow tests: 2 min 40 s on two cores with five processes, 3 min 2 s with four."""
+SIDE_BY_SIDE = side_by_side(8)
+"""Each process starts browsers and servers, and loads the local models."""
 
 SEARCH = ("-m", "hypothesis", "--hypothesis-profile", "search")
 """pytest on the property tests alone, which draw the same examples in every run of `test`, and others here."""
@@ -87,7 +84,7 @@ SEARCH = ("-m", "hypothesis", "--hypothesis-profile", "search")
 DEVELOPMENT = {
     "lint": LINT,
     "types": TYPES,
-    "unit": (("python", "-m", "pytest", *QUICK_SIDE_BY_SIDE, "-m", "not slow"),),
+    "unit": (("python", "-m", "pytest", *SIDE_BY_SIDE, "-m", "not slow"),),
     "coverage": (("python", "-m", "tests.coverage_gate", *SIDE_BY_SIDE),),
     "docs": (("python", "-m", "tests.docs"),),
 }
