@@ -28,6 +28,7 @@ BANNED: Final = {
         "store, cache, buffer, hold, retain": "kept keeper keepers",
         "requested": "wanted",
         "retrieved, displayed": "shown",
+        "redact": "veil veiled",
         "create": "offered",
         "delete": "forget forgotten",
         "prompt, model": "mind minds",

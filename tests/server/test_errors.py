@@ -13,7 +13,7 @@ from aiohttp import web
 
 from voicepipe.errors import Overload, StageBroken, StageError, StageRefused, StageTimeout
 from voicepipe.server.detached import Outcome, _work
-from voicepipe.server.errors import refuse_in_json, refused, veiled
+from voicepipe.server.errors import redacted_error, refuse_in_json, refused
 
 SECRET = "org-42 has used 100 % of its quota"
 
@@ -57,8 +57,8 @@ def test_each_error_has_its_status_and_code(error: Exception, status: int, code:
     [failure("refused", status=429, retry_after_ms=2_500), failure("timeout"), failure("broken")],
     ids=["refused", "timeout", "broken"],
 )
-def test_a_veiled_failure_has_its_kind_and_none_of_its_words(error: StageError) -> None:
-    hidden = veiled(error)
+def test_a_redacted_failure_has_its_kind_and_none_of_its_words(error: StageError) -> None:
+    hidden = redacted_error(error)
     assert type(hidden) is type(error)
     assert (hidden.stage, hidden.retryable) == (error.stage, error.retryable)
     assert "org-42" not in str(hidden)

@@ -90,7 +90,7 @@ class Hub:
     def __init__(self) -> None:
         self.got: list[bytes] = []
 
-    def publish(self, kind: Kind, project: str, session: str, data: bytes, veiled_data: bytes) -> bool:
+    def publish(self, kind: Kind, project: str, session: str, data: bytes, redacted_data: bytes) -> bool:
         self.got.append(data)
         return True
 

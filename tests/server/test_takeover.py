@@ -15,10 +15,13 @@ from tests.server.conftest import Serve, Server
 from voicepipe.errors import StoreUnavailable
 from voicepipe.protocol.extensions import Resume
 from voicepipe.server import takeover
+from voicepipe.server.authenticate import Principal
 from voicepipe.server.sessions.resume import Found
 from voicepipe.server.sessions.websocket import AiohttpSocket
 from voicepipe.server.takeover import StoredSession
+from voicepipe.session.grant import SessionGrant
 from voicepipe.session.resumption import digest_of
+from voicepipe.session.snapshot import SessionSnapshot
 from voicepipe.testing.waiting import WAIT_S, eventually
 
 SECRET = "right"
@@ -143,6 +146,17 @@ async def test_a_snapshot_that_this_node_cannot_read_is_left_to_others(
         snapshots.stored = json.dumps(FIRST_VERSION).encode()
         assert not snapshots.dropped
         assert await goes_on(server), "a slot was not given back"
+
+
+@pytest.mark.parametrize("redacted", [True, False])
+def test_a_grant_is_stored_under_the_names_that_older_nodes_read(redacted: bool) -> None:
+    """A node of an older version goes on with the session: it must not send providers' texts to a client secret."""
+    grant = msgspec.convert({**GRANT, "redacted": redacted}, SessionGrant)
+    snapshot = msgspec.json.decode(json.dumps(SNAPSHOT), type=SessionSnapshot)
+    stored = StoredSession.of(Principal("acme", None), grant, snapshot)
+    older = msgspec.json.decode(stored)["grant"]
+    assert (older["veiled"], "redacted" in older) == (redacted, False)
+    assert msgspec.json.decode(stored, type=StoredSession).session_grant == grant
 
 
 async def test_a_store_that_fails_once_loses_no_session(serve: Serve) -> None:

@@ -267,4 +267,4 @@ async def test_a_session_of_a_client_secret_gets_no_provider_errors_either(serve
         for who in (key, {"Authorization": f"Bearer {server.forge()}"}):
             async with server.connect(headers=who):
                 pass
-        assert [grant.veiled for grant in server.grants] == [False, True]
+        assert [grant.redacted for grant in server.grants] == [False, True]

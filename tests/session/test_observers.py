@@ -59,7 +59,7 @@ def hooks(**changes: Any) -> SessionHooks:
     return replace(usual, **changes)
 
 
-def session(model: FakeModel, hooks: SessionHooks, *, veiled: bool = False, **changes: Any) -> Session:
+def session(model: FakeModel, hooks: SessionHooks, *, redacted: bool = False, **changes: Any) -> Session:
     """One user's, with a model of the test's; `changes` replace other stages."""
     grant = SessionGrant(
         session_id="sess_x",
@@ -69,7 +69,7 @@ def session(model: FakeModel, hooks: SessionHooks, *, veiled: bool = False, **ch
         identity=None,
         config=None,
         expires_at=unix_s() + 600,
-        veiled=veiled,
+        redacted=redacted,
     )
     config = SessionConfig.start(
         session_id="sess_x", model="default", voice="v", instructions="Be brief.", expires_at=grant.expires_at
@@ -197,12 +197,12 @@ async def test_stalls_reach_the_core_before_the_next_event() -> None:
     assert noted[1].from_ms - noted[0].from_ms == 40
 
 
-@pytest.mark.parametrize("veiled", [True, False])
-async def test_provider_errors_are_sent_to_api_keys_only(veiled: bool) -> None:
+@pytest.mark.parametrize("redacted", [True, False])
+async def test_provider_errors_are_sent_to_api_keys_only(redacted: bool) -> None:
     """In the events of a call: not in the response that failed, nor in the turn's record."""
     model, client = FakeModel(), RequestingClient(record=True)
     records: list[TurnRecord] = []
-    made = session(model, hooks(store_record=records.append), veiled=veiled)
+    made = session(model, hooks(store_record=records.append), redacted=redacted)
     async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
         group.create_task(made.run(client))
         await model.script.nth(0)
@@ -211,6 +211,6 @@ async def test_provider_errors_are_sent_to_api_keys_only(veiled: bool) -> None:
     received = json.dumps(client.received)
     done = next(event for event in client.received if event["type"] == "response.done")["response"]
     assert done["status_details"]["error"]["code"] == "llm_failed"
-    assert ("org-acme-7731" in received) is not veiled
+    assert ("org-acme-7731" in received) is not redacted
     assert "org-acme-7731" in records[-1].reason, "the operator's record has them"
-    assert not veiled or done["status_details"]["error"]["message"] == "llm: it failed"
+    assert not redacted or done["status_details"]["error"]["message"] == "llm: it failed"

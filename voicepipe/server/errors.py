@@ -135,7 +135,7 @@ def _provider_failed(error: StageError) -> web.Response:
     return refusal(status, str(error), code=code, wait_s=wait_s)
 
 
-def veiled(error: StageError) -> StageError:
+def redacted_error(error: StageError) -> StageError:
     """Return the same failure without the provider's own text, which names the operator's accounts and limits."""
     stage, provider, why, retryable = error.stage, "its provider", "it failed", error.retryable
     match error:

@@ -14,7 +14,6 @@ from voicepipe.cluster.port import LeftSnapshot, LeftSnapshots
 from voicepipe.errors import Overload
 from voicepipe.server.context import ServerContext
 from voicepipe.server.takeover import RECORDS_S, StoredSession
-from voicepipe.session.grant import SessionGrant
 from voicepipe.session.snapshot import LIFE_S, AgentChanged
 from voicepipe.session.snapshot_writer import RENEW_S
 from voicepipe.session.unstored_records import ended_records
@@ -67,7 +66,7 @@ class LeftSessions:
 
     async def _end(self, left: LeftSnapshot) -> None:
         stored = msgspec.json.decode(left.stored, type=StoredSession)
-        grant, snapshot = msgspec.convert(stored.grant, SessionGrant), stored.snapshot
+        grant, snapshot = stored.session_grant, stored.snapshot
         agents = [change.agent for change in snapshot.changes if isinstance(change, AgentChanged)]
         store = self.context.records_of(grant, (grant.agent, *agents)[-1], snapshot.began_unix_ms)
         found = ended_records(snapshot)

@@ -36,7 +36,7 @@ class NodeEvent(msgspec.Struct, frozen=True, array_like=True):
     project: str
     session: str
     data: bytes
-    veiled_data: bytes
+    redacted_data: bytes
 
 
 class NodeFeed:
@@ -106,10 +106,10 @@ class NodeFeed:
         except ValueError:  # a node of another version; also msgspec's errors, and bytes that are no UTF-8
             return
         if event.node != self._node:
-            self._feed.receive(event.kind, event.project, event.session, event.data, event.veiled_data)
+            self._feed.receive(event.kind, event.project, event.session, event.data, event.redacted_data)
 
-    def _forward(self, kind: Kind, project: str, session: str, data: bytes, veiled_data: bytes) -> None:
-        self._unsent.append(msgspec.msgpack.encode(NodeEvent(self._node, kind, project, session, data, veiled_data)))
+    def _forward(self, kind: Kind, project: str, session: str, data: bytes, redacted_data: bytes) -> None:
+        self._unsent.append(msgspec.msgpack.encode(NodeEvent(self._node, kind, project, session, data, redacted_data)))
 
 
 _decoder: Final = msgspec.msgpack.Decoder(NodeEvent)

@@ -139,7 +139,7 @@ async def grant_for(
         config=config,
         metadata=metadata,
         locks=claims.locks if claims is not None else (),
-        veiled=claims is not None,
+        redacted=claims is not None,
         expires_at=now_s + length_s,
         length_s=length_s,
         kind="transcription" if query.get("intent") == "transcription" else "realtime",

@@ -72,5 +72,5 @@ def _opened(context: ServerContext, live: LiveSession) -> RunningSession:
     try:
         return context.open_session(grant, live.count_turn, live.usage.charge)
     except StageError as error:
-        why = "" if grant.veiled else f": {error}"
+        why = "" if grant.redacted else f": {error}"
         raise Overload(f"A provider of agent {grant.agent!r} can't be used now{why or '.'}") from error

@@ -35,6 +35,17 @@ RECORDS_S: Final = 5.0
 deleted, and the records wait in this process."""
 
 
+_STORED_NAMES: Final = {"redacted": "veiled"}
+"""Field of a grant -> its name in the store. Nodes of an older version read and write this name."""
+
+_CODE_NAMES: Final = {stored: name for name, stored in _STORED_NAMES.items()}
+
+
+def _stored_grant(grant: SessionGrant) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.to_builtins(grant)
+    return {_STORED_NAMES.get(name, name): value for name, value in fields.items()}
+
+
 class StoredSession(msgspec.Struct, frozen=True, kw_only=True):
     """A session as the store has it. It contains no secret: of the resume secret only the digest is stored."""
 
@@ -49,13 +60,23 @@ class StoredSession(msgspec.Struct, frozen=True, kw_only=True):
         """Return a session as JSON."""
         key = principal.holder if isinstance(principal.holder, ApiKey) else None
         stored = cls(
-            grant=msgspec.to_builtins(grant),
+            grant=_stored_grant(grant),
             project=principal.project,
             claims=principal.claims,
             api_key=msgspec.to_builtins(key) if key is not None else None,
             snapshot=snapshot,
         )
         return msgspec.json.encode(stored)
+
+    @property
+    def session_grant(self) -> SessionGrant:
+        """Return the grant with which the session began.
+
+        Raises:
+            ValueError: a newer voicepipe wrote it.
+        """
+        fields = {_CODE_NAMES.get(name, name): value for name, value in self.grant.items()}
+        return msgspec.convert(fields, SessionGrant)
 
     @property
     def principal(self) -> Principal:
@@ -153,7 +174,7 @@ class StoredSessions:
             ProtocolError, ValueError: a newer voicepipe wrote it.
         """
         context, principal = self.context, stored.principal
-        grant = msgspec.convert(stored.grant, SessionGrant)
+        grant = stored.session_grant
         limits = UsageLimits(principal, context.quotas, context.cluster)
         live = LiveSession(grant, SessionUsage(limits), is_taken_over=True)
         async with admitted(live, context) as session:

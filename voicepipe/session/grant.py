@@ -46,7 +46,7 @@ class SessionGrant:
     locks: tuple[Lock, ...] = ()
     """Settings that the client may not change or, for some locks, not see."""
 
-    veiled: bool = False
+    redacted: bool = False
     """Whether provider errors are sent to the client without the provider's text: the client holds a client secret."""
 
     kind: SessionKind = "realtime"

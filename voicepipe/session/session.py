@@ -548,7 +548,7 @@ class Session:
     def _announce(self, what: a.Notification) -> None:
         if self.items is not None:
             self.items.on_notification(what, self._audio_input.received_ms)
-        frames = self._wire.render(redacted_notification(what) if self.grant.veiled else what)
+        frames = self._wire.render(redacted_notification(what) if self.grant.redacted else what)
         if isinstance(what, a.ResponseEnded):
             frames += self._wire.limits()
             if self._replies.end(what.response_id, frames):
@@ -567,7 +567,7 @@ class Session:
             self._report("records", self._send_record, record)
 
     def _send_record(self, record: TurnRecord) -> None:
-        visible = redacted_record(record) if self.grant.veiled else record
+        visible = redacted_record(record) if self.grant.redacted else record
         self._put(self._wire.turn_over(record_plain(visible, self.grant.agent)))
 
     def _report(self, what: str, take: Callable[[_Report], None], report: _Report) -> None:

@@ -13,7 +13,7 @@ from typing import Final, Literal, Protocol
 import msgspec
 
 from voicepipe.errors import Overload
-from voicepipe.telemetry.store.port import StoredTurn, turn_plain, veiled_turn
+from voicepipe.telemetry.store.port import StoredTurn, redacted_turn, turn_plain
 
 Kind = Literal["turn", "live"]
 
@@ -47,9 +47,9 @@ class FeedEvent:
     project: str
     session: str
     _make: Callable[[], object] = field(repr=False)
-    _make_veiled: Callable[[], object] = field(repr=False)
+    _make_redacted: Callable[[], object] = field(repr=False)
     _data: bytes | None = field(default=None, repr=False)
-    _veiled_data: bytes | None = field(default=None, repr=False)
+    _redacted_data: bytes | None = field(default=None, repr=False)
 
     @property
     def data(self) -> bytes:
@@ -59,18 +59,18 @@ class FeedEvent:
         return self._data
 
     @property
-    def veiled_data(self) -> bytes:
+    def redacted_data(self) -> bytes:
         """Return the same for the holder of a client secret: without providers' error texts."""
-        if self._veiled_data is None:
-            self._veiled_data = msgspec.json.encode(self._make_veiled())
-        return self._veiled_data
+        if self._redacted_data is None:
+            self._redacted_data = msgspec.json.encode(self._make_redacted())
+        return self._redacted_data
 
-    def set_data(self, data: bytes, veiled_data: bytes) -> None:
+    def set_data(self, data: bytes, redacted_data: bytes) -> None:
         """Set both texts, which another process has made."""
-        self._data, self._veiled_data = data, veiled_data
+        self._data, self._redacted_data = data, redacted_data
 
 
-def _not_forwarded(kind: Kind, project: str, session: str, data: bytes, veiled_data: bytes) -> None:
+def _not_forwarded(kind: Kind, project: str, session: str, data: bytes, redacted_data: bytes) -> None:
     """Drop an event: there are no other nodes."""
 
 
@@ -121,7 +121,7 @@ class Reader:
 
 
 Forward = Callable[[Kind, str, str, bytes, bytes], None]
-"""Takes an event of this process for the other nodes: kind, project, session, data, veiled data; returns at once."""
+"""Takes an event of this process for the other nodes: kind, project, session, data, redacted data; returns at once."""
 
 
 class FeedHub(Protocol):
@@ -137,7 +137,7 @@ class FeedHub(Protocol):
         """Return the number of the latest event when the process began."""
         ...
 
-    def publish(self, kind: Kind, project: str, session: str, data: bytes, veiled_data: bytes) -> bool:
+    def publish(self, kind: Kind, project: str, session: str, data: bytes, redacted_data: bytes) -> bool:
         """Send an event to all processes; False: it is dropped. Never waits."""
         ...
 
@@ -181,7 +181,7 @@ class Feed:
         """Send a closed turn, new or renewed; a running turn has its marks sent instead."""
         if turn.record.outcome is not None:
             whose = (turn.project, turn.record.session)
-            self._publish("turn", *whose, lambda: turn_plain(turn), lambda: turn_plain(veiled_turn(turn)))
+            self._publish("turn", *whose, lambda: turn_plain(turn), lambda: turn_plain(redacted_turn(turn)))
 
     def publish_live(self, project: str, session: str, make: Callable[[], object]) -> None:
         """Send an event of a running turn, if there are readers; `make` returns it as plain values."""
@@ -235,18 +235,18 @@ class Feed:
         self._watched_by_nodes = watched
         self._update_watched()
 
-    def receive(self, kind: Kind, project: str, session: str, data: bytes, veiled_data: bytes) -> None:
+    def receive(self, kind: Kind, project: str, session: str, data: bytes, redacted_data: bytes) -> None:
         """Give the readers of this node an event of another one."""
         if self._hub is not None:
-            self._dropped += not self._hub.publish(kind, project, session, data, veiled_data)
+            self._dropped += not self._hub.publish(kind, project, session, data, redacted_data)
         else:
-            self.deliver(self._number + 1, kind, project, session, data, veiled_data)
+            self.deliver(self._number + 1, kind, project, session, data, redacted_data)
 
-    def deliver(self, number: int, kind: Kind, project: str, session: str, data: bytes, veiled_data: bytes) -> None:
+    def deliver(self, number: int, kind: Kind, project: str, session: str, data: bytes, redacted_data: bytes) -> None:
         """Give readers an event that the hub has numbered."""
         self._number = number
         event = FeedEvent(f"{self._epoch}-{number}", number, kind, project, session, _no_data, _no_data)
-        event.set_data(data, veiled_data)
+        event.set_data(data, redacted_data)
         self._give(event)
 
     def _update_readers(self) -> None:
@@ -270,19 +270,21 @@ class Feed:
             raise Overload(why, retry_after_ms=FULL_WAIT_MS)
 
     def _publish(
-        self, kind: Kind, project: str, session: str, make: Callable[[], object], make_veiled: Callable[[], object]
+        self, kind: Kind, project: str, session: str, make: Callable[[], object], make_redacted: Callable[[], object]
     ) -> None:
         if self._hub is not None or self._node:
-            data, veiled_data = self._encoded(make), self._encoded(make_veiled)
+            data, redacted_data = self._encoded(make), self._encoded(make_redacted)
             if self._watched_by_nodes:
-                self._forward(kind, project, session, data, veiled_data)
+                self._forward(kind, project, session, data, redacted_data)
             if self._hub is None:
-                self.deliver(self._number + 1, kind, project, session, data, veiled_data)
+                self.deliver(self._number + 1, kind, project, session, data, redacted_data)
                 return
-            self._dropped += not self._hub.publish(kind, project, session, data, veiled_data)
+            self._dropped += not self._hub.publish(kind, project, session, data, redacted_data)
             return
         self._number += 1
-        self._give(FeedEvent(f"{self._epoch}-{self._number}", self._number, kind, project, session, make, make_veiled))
+        self._give(
+            FeedEvent(f"{self._epoch}-{self._number}", self._number, kind, project, session, make, make_redacted)
+        )
 
     def _encoded(self, make: Callable[[], object]) -> bytes:
         data = msgspec.json.encode(make())

@@ -1,7 +1,7 @@
 """Remove a provider's own error text from what the holder of a client secret gets: only the fact of the failure stays.
 
 A provider that refuses names our accounts, limits and parts of our keys, and a client secret is in any visitor's
-browser. Over REST `server.refusals.veiled` does the same; API keys see everything.
+browser. Over REST `server.errors.redacted_error` does the same; API keys see everything.
 """
 
 from __future__ import annotations

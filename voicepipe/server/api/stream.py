@@ -84,7 +84,7 @@ class _Stream:
             await self._send(b"".join(await self._pulse()))
             event = await self._reader.next(PULSE_S)
             while event is not None:
-                data = event.data if self._is_operator else event.veiled_data
+                data = event.data if self._is_operator else event.redacted_data
                 await self._send(_event(event.kind, data, event.id))
                 event = await self._reader.next(0)
         return await self._response.end(b"")

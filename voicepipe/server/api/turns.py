@@ -13,7 +13,7 @@ from voicepipe.server.api.query import own_sessions_only, turn_query
 from voicepipe.server.authenticate import Principal
 from voicepipe.server.context import CONTEXT
 from voicepipe.server.errors import NotFound
-from voicepipe.telemetry.store.port import StoredTurn, TurnPage, turn_plain, veiled_turn
+from voicepipe.telemetry.store.port import StoredTurn, TurnPage, redacted_turn, turn_plain
 
 
 async def list_turns(request: web.Request) -> web.Response:
@@ -48,7 +48,7 @@ def _page_json(page: TurnPage, principal: Principal) -> bytes:
 
 def visible_turn(turn: StoredTurn, principal: Principal) -> StoredTurn:
     """Return the turn as the principal may read it: for a client secret without providers' error texts."""
-    return turn if principal.claims is None else veiled_turn(turn)
+    return turn if principal.claims is None else redacted_turn(turn)
 
 
 def own_prefix(principal: Principal) -> str | None:

@@ -12,7 +12,7 @@ from aiohttp import web
 from voicepipe.clock import loop_s, monotonic_ms
 from voicepipe.errors import AuthError, StageError, StageTimeout
 from voicepipe.server.context import ServerContext
-from voicepipe.server.errors import refused, veiled
+from voicepipe.server.errors import redacted_error, refused
 from voicepipe.server.gateway.request_slots import RequestSlot
 from voicepipe.server.usage_limits import UsageLimits, micro_usd
 from voicepipe.session.shutdown import Ending
@@ -189,7 +189,7 @@ class Exchange:
             kind=type(error).__name__,
             why=error.why,
         )
-        return error if self._principal.claims is None else veiled(error)
+        return error if self._principal.claims is None else redacted_error(error)
 
 
 def _json(error: Exception) -> bytes:

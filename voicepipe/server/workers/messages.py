@@ -115,7 +115,7 @@ class PublishEvent(_Message):
     project: str
     session: str
     data: bytes
-    veiled_data: bytes
+    redacted_data: bytes
 
 
 class Watching(_Message):

@@ -41,9 +41,9 @@ class SharedFeed:
     epoch: str
     number: int
 
-    def publish(self, kind: Kind, project: str, session: str, data: bytes, veiled_data: bytes) -> bool:
+    def publish(self, kind: Kind, project: str, session: str, data: bytes, redacted_data: bytes) -> bool:
         """Send an event to all workers; False: it is dropped. Never waits."""
-        return self.link.send(PublishEvent(kind, project, session, data, veiled_data))
+        return self.link.send(PublishEvent(kind, project, session, data, redacted_data))
 
     def watch(self, watching: bool) -> None:
         """Report whether this worker has readers."""
@@ -56,7 +56,7 @@ def deliver_to(feed: Feed, link: WorkerLink) -> None:
     def deliver(message: FeedMessage) -> None:
         event = message.event
         kind = cast(Kind, event.kind)
-        feed.deliver(message.number, kind, event.project, event.session, event.data, event.veiled_data)
+        feed.deliver(message.number, kind, event.project, event.session, event.data, event.redacted_data)
 
     link.on_feed, link.on_watched = deliver, feed.watch_elsewhere
     feed.watch_elsewhere(link.watched)

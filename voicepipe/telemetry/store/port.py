@@ -340,7 +340,7 @@ class TurnStore(TurnWriter, Protocol):
         ...
 
 
-def veiled_turn(turn: StoredTurn) -> StoredTurn:
+def redacted_turn(turn: StoredTurn) -> StoredTurn:
     """Return the turn as the holder of a client secret may read it (`voicepipe.turn.redaction`)."""
     return replace(turn, record=redacted_record(turn.record))
 

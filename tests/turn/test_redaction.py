@@ -33,9 +33,9 @@ def test_a_record_keeps_the_stage_and_loses_the_text(
     record = replace(
         turn_record(), outcome=outcome, failed_stage=stage, reason=reason, route=SECRET, attempts=(attempt,)
     )
-    veiled = redacted_record(record)
-    assert SECRET not in repr(veiled)
-    assert (veiled.reason, [each.provider for each in veiled.attempts]) == (redacted, ["openai/a"])
+    visible = redacted_record(record)
+    assert SECRET not in repr(visible)
+    assert (visible.reason, [each.provider for each in visible.attempts]) == (redacted, ["openai/a"])
 
 
 @pytest.mark.parametrize("stage", ["stt", "llm", "tts"])
