@@ -29,6 +29,7 @@ BANNED: Final = {
         "requested": "wanted",
         "retrieved, displayed": "shown",
         "redact": "veil veiled",
+        "hidden_from_llm (item), out_of_band (reply), unreported (utterance), is_filler, slow": "aside asides",
         "create": "offered",
         "delete": "forget forgotten",
         "prompt, model": "mind minds",

@@ -326,8 +326,12 @@ def calling(turn: Turn, number: int) -> list[dict[str, Any]]:
     runs = [called] if turn.runs_here else [{"type": "response.mcp_call_arguments.done"}]
     done = ended(response_id, *output, {"type": kind, "name": "free_slots"})
     result = [] if turn.runs_here else [{"type": "response.mcp_call.completed"}]
-    aside = [started("aside"), *fills("aside"), ended("aside", {"type": "message", "id": FILLER})]
-    alone = aside if turn.filler == "while it runs" and first else []
+    filler_reply = [
+        started("filler_reply"),
+        *fills("filler_reply"),
+        ended("filler_reply", {"type": "message", "id": FILLER}),
+    ]
+    alone = filler_reply if turn.filler == "while it runs" and first else []
     return [started(response_id), *filler, *(words if says else []), *runs, done, *alone, *result]
 
 

@@ -52,7 +52,7 @@ AGENT = Message("item_a", "assistant", (), "in_progress")
 CALL = FunctionCall("item_a_call0", "call_1", "get_weather", "", "in_progress")
 REPLY = ReplySettings(voice="alba")
 SILENT = ReplySettings(audible=False, voice="alba")
-ASIDE = ReplySettings(in_conversation=False, voice="alba")
+OUT_OF_BAND = ReplySettings(in_conversation=False, voice="alba")
 
 # A `SentEvents` of this folder's conftest: test files import no helpers, so fixtures hand it over.
 SentEventsOf = Any
@@ -450,16 +450,16 @@ def test_text_only_reply(sent: SentEventsOf) -> None:
 def test_out_of_band_reply_joins_no_conversation(sent: SentEventsOf) -> None:
     """No conversation.item.* events, conversation_id null, beside a response that runs."""
     open_reply(sent)
-    aside = Message("item_x", "assistant", (), "in_progress")
-    sent.render(ResponseStarted("resp_2", ASIDE, "turn_2"), OutputStarted("resp_2", aside, None))
-    sent.take(sent.wire.text_delta("resp_2", "aside"))
+    out_of_band = Message("item_x", "assistant", (), "in_progress")
+    sent.render(ResponseStarted("resp_2", OUT_OF_BAND, "turn_2"), OutputStarted("resp_2", out_of_band, None))
+    sent.take(sent.wire.text_delta("resp_2", "out_of_band"))
     sent.take(sent.wire.text_delta("resp_1", "main"))
     sent.render(ResponseEnded("resp_2", "completed"), ResponseEnded("resp_1", "completed"))
     named = [event for event in sent.events if event["type"].startswith("conversation.")]
     assert {event["item"]["id"] for event in named} == {"item_u", "item_a"}
     done = {event["response"]["id"]: event["response"] for event in sent.events if event["type"] == "response.done"}
     assert done["resp_2"]["conversation_id"] is None
-    assert done["resp_2"]["output"][0]["content"][0]["transcript"] == "aside"
+    assert done["resp_2"]["output"][0]["content"][0]["transcript"] == "out_of_band"
     assert done["resp_1"]["output"][0]["content"][0]["transcript"] == "main"
 
 

@@ -42,7 +42,7 @@ ENDINGS = (
 
 
 class Talk(RuleBasedStateMachine):
-    """A session in which turns, replies, asides and late output come in any order."""
+    """A session in which turns, replies, out-of-band replies and late output come in any order."""
 
     @initialize(form=st.sampled_from(FORMATS))
     def begin(self, form: FormatName) -> None:

@@ -199,13 +199,18 @@ async def test_out_of_band(server: Any) -> None:
     """Beside a running response, joining no history: no events of items, `conversation_id` null."""
     hold = Hold(after=2)
     server.vendor.llm.cue(LlmCue(tokens=("One", " two", " three"), hold=hold))
-    aside = {"conversation": "none", "output_modalities": ["text"], "metadata": {"topic": "aside"}, "input": [HELLO]}
+    out_of_band = {
+        "conversation": "none",
+        "output_modalities": ["text"],
+        "metadata": {"topic": "out_of_band"},
+        "input": [HELLO],
+    }
     async with calling(server.url, session=SILENT) as user:
         await user.send("response.create")
         await soon(hold.reached)
-        await user.send("response.create", response=aside)
+        await user.send("response.create", response=out_of_band)
         done = (await user.until("response.done"))["response"]
-        assert (done["conversation_id"], done["metadata"]["topic"]) == (None, "aside")
+        assert (done["conversation_id"], done["metadata"]["topic"]) == (None, "out_of_band")
         assert done["status"] == "completed"
         item_id = done["output"][0]["id"]
         hold.release.set()

@@ -12,9 +12,9 @@ def spoken(name: str, words: str | None) -> c.Message:
     return c.Message(name, "user", (c.InputAudio(words),))
 
 
-def answered(name: str, words: str, *, aside: bool = False) -> c.Message:
+def answered(name: str, words: str, *, hidden_from_llm: bool = False) -> c.Message:
     """One answer of the agent."""
-    return c.Message(name, "assistant", (c.OutputAudio(words),), aside=aside)
+    return c.Message(name, "assistant", (c.OutputAudio(words),), hidden_from_llm=hidden_from_llm)
 
 
 def user(words: str) -> Said:
@@ -35,8 +35,8 @@ def test_an_answer_between_keeps_them_apart() -> None:
     assert messages_of(items) == (user("Hello."), agent("Hi."), user("Bye."))
 
 
-def test_asides_are_left_out_of_messages() -> None:
-    items = (spoken("a", "Tell me"), answered("b", "One moment.", aside=True), spoken("c", "the time."))
+def test_fillers_are_left_out_of_messages() -> None:
+    items = (spoken("a", "Tell me"), answered("b", "One moment.", hidden_from_llm=True), spoken("c", "the time."))
     assert messages_of(items) == (user("Tell me the time."),)
 
 

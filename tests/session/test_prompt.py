@@ -22,7 +22,7 @@ from voicepipe.turn.conversation import InputAudio, Message, OutputAudio
 from voicepipe.turn.core import Core
 from voicepipe.turn.settings import ReplySettings, TurnSettings
 
-ASIDE = Message("filler_s_0001", "assistant", (OutputAudio("One moment."),), aside=True)
+FILLER_ITEM = Message("filler_s_0001", "assistant", (OutputAudio("One moment."),), hidden_from_llm=True)
 QUESTION = Message("item_s_0001", "user", (InputAudio("What time is it?"),))
 
 
@@ -40,8 +40,8 @@ def test_request_has_the_time_left(left_ms: int | None) -> None:
     assert prompt_builder().question(command).deadline_ms == left_ms
 
 
-def test_what_was_said_aside_is_not_read() -> None:
-    question = prompt_builder().question(StartReply(1, 0, "item", ReplySettings(), (ASIDE, QUESTION)))
+def test_a_filler_is_not_read() -> None:
+    question = prompt_builder().question(StartReply(1, 0, "item", ReplySettings(), (FILLER_ITEM, QUESTION)))
     assert question.messages == (Said("user", (Text("What time is it?"),)),)
 
 

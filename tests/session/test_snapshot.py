@@ -69,7 +69,7 @@ EVERY: list[Item] = [
     Message("i1", "user", (InputText("hi"), InputImage("data:image/png;base64,AAAA", "low", 26))),
     SPOKEN,
     Message("i3", "user", (InputAudio(None), InputAudio("sk-not-redacted-here password=x"))),
-    Message("i4", "assistant", (OutputText("four"),), "incomplete", aside=True),
+    Message("i4", "assistant", (OutputText("four"),), "incomplete", hidden_from_llm=True),
     FunctionCall("i5", "call_1", "add", '{"a": 1}', "completed", "server", "password=secret", True, True),
     FunctionOutput("i6", "call_1", "3"),
     ToolList("i7", "mcp", "[]"),

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from voicepipe.session.snapshot import ItemCodec
 from voicepipe.telemetry.journal.format import read_journal
+from voicepipe.telemetry.journal.plain import plain, typed
 from voicepipe.telemetry.journal.replay import replay
 from voicepipe.testing.journal_check import journal_of
 from voicepipe.testing.transitions import illegal_moves
@@ -48,6 +50,15 @@ def test_a_breach_and_a_silence_named_settings() -> None:
     found = replay(read_journal(other)).difference
     assert found is not None
     assert ("record.breach.depends_on", "llm", "instructions") in list(found.fields())
+
+
+def test_a_field_keeps_its_stored_name() -> None:
+    """Older journals have it, and a node of an older version reads it from a snapshot."""
+    filler = Message("f1", "assistant", (InputText("One moment."),), hidden_from_llm=True)
+    stored = plain(filler)
+    assert (stored["aside"], "hidden_from_llm" in stored) == (True, False)
+    assert typed(stored, Message) == filler
+    assert b'"aside":true' in bytes(ItemCodec().encoded([filler])[0])
 
 
 def test_a_restored_reply_had_another_name() -> None:

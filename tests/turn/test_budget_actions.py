@@ -204,7 +204,7 @@ def test_a_late_answer_is_bridged_by_a_phrase() -> None:
     assert started.response_id == command.response_id
     stored = scenario.driver.core.context.conversation.find(started.item.id)
     assert isinstance(stored, Message)
-    assert stored.aside
+    assert stored.hidden_from_llm
     assert stored.text() == FILLER
     scenario.filler_sent()
     scenario.begins_to_answer()
@@ -373,7 +373,7 @@ def test_one_filler_a_turn() -> None:
     assert scenario.driver.records["turn_s_0001"].actions == ("filler",)
 
 
-def test_no_model_reads_what_was_said_aside() -> None:
+def test_no_model_reads_a_filler() -> None:
     """The next question's context holds it, marked."""
     scenario = with_filler()
     scenario.says()
@@ -383,8 +383,8 @@ def test_no_model_reads_what_was_said_aside() -> None:
     scenario.answers()
     scenario.passes(5_000)
     scenario.says("And now?")
-    asides = [item for item in scenario.started()[-1].items if isinstance(item, Message) and item.aside]
-    assert [item.text() for item in asides] == [FILLER]
+    hidden = [item for item in scenario.started()[-1].items if isinstance(item, Message) and item.hidden_from_llm]
+    assert [item.text() for item in hidden] == [FILLER]
 
 
 # --- an apology -----------------------------------------------------------------------------------
@@ -412,8 +412,8 @@ def test_a_turn_that_failed_is_apologised_for() -> None:
     assert "llm" not in dict(said.providers)
     scenario.says("Are you there?")
     assert scenario.started()[-1].words == ""
-    asides = [item for item in scenario.started()[-1].items if isinstance(item, Message) and item.aside]
-    assert [item.text() for item in asides] == [APOLOGY]
+    hidden = [item for item in scenario.started()[-1].items if isinstance(item, Message) and item.hidden_from_llm]
+    assert [item.text() for item in hidden] == [APOLOGY]
 
 
 def test_an_apology_that_fails_is_the_end_of_it() -> None:

@@ -25,8 +25,8 @@ pytestmark = pytest.mark.slow
 
 CLAUSE = "One two three four five."
 ALONE = """
-    start pause quiet text empty_text interim stt_failed commit clear create aside cancel offer truncate delete want
-    asked token call usage finished clause sound sent voice_done report stage_failed manual auto stale impostor
+    start pause quiet text empty_text interim stt_failed commit clear create out_of_band cancel offer truncate delete
+    want asked token call usage finished clause sound sent voice_done report stage_failed manual auto stale impostor
     misplaced lost back silent greet summary lasts echo mhm stop_word phrases no_phrases filler_sent reached joined
     synthesizer_connected
 """.split()  # noqa: SIM905 - a column of these strings reads worse
@@ -111,7 +111,7 @@ class World:
                 return e.ClearRequested("evt")
             case "create":
                 return e.ReplyRequested("evt", ReplySettings(audible=pick % 3 != 0))
-            case "aside":
+            case "out_of_band":
                 return e.ReplyRequested("evt", ReplySettings(in_conversation=False, audible=pick % 2 == 0))
             case "cancel":
                 return e.CancelRequested("evt", None)
@@ -471,7 +471,7 @@ SOFT_END = [(0, "start", 0), (0, "pause", 0), (0, "text", 0), (0, "quiet", 4)]
         (0, "token", 0),
         (0, "clause", 0),
         (0, "sound", 0),
-        (0, "aside", 7),
+        (0, "out_of_band", 7),
         (110, "start", 0),
         (110, "pause", 0),
         (110, "text", 0),

@@ -10,7 +10,7 @@ from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
 from voicepipe.turn.commands import OpenGate, StopReply
 from voicepipe.turn.conversation import FunctionCall, FunctionOutput, InputText, Message
-from voicepipe.turn.reply_queue import MAX_ASIDES
+from voicepipe.turn.reply_queue import MAX_OUT_OF_BAND
 from voicepipe.turn.settings import Deadlines
 from voicepipe.turn.states import Agent
 
@@ -302,7 +302,7 @@ def test_an_out_of_band_reply_runs_beside_another() -> None:
 def test_out_of_band_replies_are_bounded() -> None:
     """Each costs a question to the model; a client can't ask without end."""
     scenario = Scenario()
-    for _ in range(MAX_ASIDES):
+    for _ in range(MAX_OUT_OF_BAND):
         scenario.creates(in_conversation=False)
     (refused,) = announced(scenario.creates(in_conversation=False))
     assert isinstance(refused, a.Refused)

@@ -110,9 +110,9 @@ class Talk:
         return self.scene.driver.user_state()
 
     def items(self) -> list[tuple[str, str, bool]]:
-        """(role, words, aside) of each item."""
+        """(role, words, hidden_from_llm) of each item."""
         items = self.scene.driver.core.context.conversation.items
-        return [(item.role, item.text(), item.aside) for item in items if isinstance(item, Message)]
+        return [(item.role, item.text(), item.hidden_from_llm) for item in items if isinstance(item, Message)]
 
 
 def kinds(commands: list[c.Command]) -> list[str]:
@@ -178,7 +178,7 @@ def test_what_follows_is_the_same_turn() -> None:
     assert "StopReply" in kinds(got)
     talk.silent_until(200)
     start = talk.scene.started()[-1]
-    spoken = [item for item in start.items if isinstance(item, Message) and not item.aside]
+    spoken = [item for item in start.items if isinstance(item, Message) and not item.hidden_from_llm]
     assert [(item.role, item.text()) for item in spoken] == [("user", QUESTION), ("user", "And tomorrow?")]
     talk.answers("Tomorrow it will rain.")
     talk.silent_until(720)

@@ -24,11 +24,11 @@ def talking(scenario: Scenario) -> None:
     scenario.begins_to_answer()
 
 
-def aside(scenario: Scenario) -> None:
+def out_of_band(scenario: Scenario) -> None:
     scenario.creates(in_conversation=False)
 
 
-@pytest.mark.parametrize("plot", [speaking, request, talking, aside])
+@pytest.mark.parametrize("plot", [speaking, request, talking, out_of_band])
 def test_what_nothing_would_end_is_ended(plot: Callable[[Scenario], None]) -> None:
     """Whatever lost the deadlines: the turn ends with a reason, it is counted, and the call goes on."""
     scenario = Scenario()

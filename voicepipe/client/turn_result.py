@@ -94,7 +94,7 @@ class _Reply:
     """Whether the reply calls functions, so that another answer follows their results. A failed or cut reply has
     none."""
 
-    aside: bool = False
+    is_filler: bool = False
     """Whether the reply is only a filler while functions run: another answer follows their results."""
 
     ended: e.ReplyEnded | None = None
@@ -118,7 +118,7 @@ class _Reply:
     @property
     def answers(self) -> bool:
         """Return whether the reply is an answer, also a failed one: neither a function call nor a filler."""
-        return not self.calls and not self.aside
+        return not self.calls and not self.is_filler
 
     def text(self, *, filler: bool) -> str:
         """Return the text of the fillers, or of the other items."""
@@ -225,18 +225,18 @@ class TurnCollector:
     def _handle_reply_event(self, response_id: str, event: e.ServerEvent, position_ms: int) -> None:
         if response_id in self._replies:
             self._handle_reply(self._replies[response_id], event, position_ms)
-        elif aside := self._apologies.get(response_id) or self._others.get(response_id):
-            self._handle_aside(aside, event, position_ms)
+        elif other := self._apologies.get(response_id) or self._others.get(response_id):
+            self._handle_other_reply(other, event, position_ms)
 
-    def _handle_aside(self, aside: _Reply, event: e.ServerEvent, position_ms: int) -> None:
+    def _handle_other_reply(self, other: _Reply, event: e.ServerEvent, position_ms: int) -> None:
         """Handle an event of an apology or of another turn, whose audio plays before the answer's."""
         match event:
             case e.ReplyAudio(_, pcm):
-                self._add_audio(aside, pcm, position_ms, fills=False)
+                self._add_audio(other, pcm, position_ms, fills=False)
             case e.ReplyText(_, text, item_id):
-                aside.words.setdefault(item_id, []).append(text)
+                other.words.setdefault(item_id, []).append(text)
             case e.ReplyEnded():
-                aside.ended = event
+                other.ended = event
                 self._stop_playback(event, position_ms)
 
     def _counts(self, started: e.ReplyStarted) -> bool:
@@ -258,8 +258,8 @@ class TurnCollector:
                 reply.ended, completed = event, event.status == "completed"
                 decided = event.awaits_approval and self._approves
                 reply.calls = completed and (event.goes_on or reply.calls or decided)
-                reply.aside = completed and not reply.calls and reply.only_fills and self._awaits_results
-                self._awaits_results = reply.calls or reply.aside
+                reply.is_filler = completed and not reply.calls and reply.only_fills and self._awaits_results
+                self._awaits_results = reply.calls or reply.is_filler
                 self._stop_playback(event, position_ms)
 
     def _stop_playback(self, event: e.SpeechStarted | e.ReplyEnded, position_ms: int) -> None:

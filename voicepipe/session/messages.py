@@ -107,7 +107,7 @@ def _message(item: c.Item) -> Message | None:
             return Called(item.call_id, item.name, item.arguments)
         case c.FunctionOutput():
             return Returned(item.call_id, item.output)
-        case c.ToolList() | c.ApprovalAnswer() | c.Message(aside=True):
+        case c.ToolList() | c.ApprovalAnswer() | c.Message(hidden_from_llm=True):
             return None
         case c.Message():
             parts = tuple(part for old in item.parts if (part := _part(old)) is not None)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from voicepipe.telemetry.journal.plain import typed
+from voicepipe.telemetry.journal.plain import stored_name, typed
 from voicepipe.turn import record_builder
 from voicepipe.turn.context import TurnContext
 from voicepipe.turn.conversation import Item
@@ -165,7 +165,7 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, str | int | float):
         return value
     kind = type(value)
-    return {"is": kind.__name__} | {each.name: _plain(getattr(value, each.name)) for each in fields(kind)}
+    return {"is": kind.__name__} | {stored_name(each.name): _plain(getattr(value, each.name)) for each in fields(kind)}
 
 
 def read_items(state: SessionSnapshot) -> tuple[Item, ...]:

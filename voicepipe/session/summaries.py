@@ -128,7 +128,7 @@ def _line(item: c.Item) -> str:
             return f"Function call: {item.name} {item.arguments}"
         case c.FunctionOutput():
             return f"Its result: {item.output}"
-        case c.ToolList() | c.Message(aside=True):
+        case c.ToolList() | c.Message(hidden_from_llm=True):
             return ""
         case c.Message():
             who = {"user": "User", "assistant": "Agent", "system": "Note"}[item.role]

@@ -47,16 +47,16 @@ def full(path: Path) -> Iterator[None]:
 def broken_disk(path: Path) -> Iterator[None]:
     """Make reads and writes give I/O errors, and opening anew fail: another file is at the path."""
     files = [path.with_name(f"{path.name}{suffix}") for suffix in ("", "-wal", "-shm")]
-    aside = [(file, file.with_name(f"{file.name}.aside")) for file in files if file.exists()]
+    moves = [(file, file.with_name(f"{file.name}.moved")) for file in files if file.exists()]
     with _replaced(files[:2], str(path.parent), os.O_RDONLY | os.O_DIRECTORY):
-        for file, away in aside:
+        for file, away in moves:
             file.rename(away)
         path.mkdir()
         try:
             yield
         finally:
             path.rmdir()
-            for file, away in aside:
+            for file, away in moves:
                 away.rename(file)
 
 

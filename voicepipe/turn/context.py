@@ -322,13 +322,13 @@ class RunningReplies:
         self._ended: list[Turn] = []
         """The latest closed turns: a client may still report how much of them was played."""
 
-        self._aside: dict[int, Turn] = {}
+        self._out_of_band: dict[int, Turn] = {}
         """Out-of-band replies, by turn."""
 
     def start(self, turn: Turn) -> None:
         """Add a turn. The reply before it in the conversation may still be playing."""
         if not turn.settings.in_conversation:
-            self._aside[turn.number] = turn
+            self._out_of_band[turn.number] = turn
             return
         if self.turn is not None:
             self.tails.append(self.turn)
@@ -337,7 +337,7 @@ class RunningReplies:
     def end(self, turn: Turn) -> None:
         """Remember a closed turn, which no longer runs. The conversation's own turn runs until `stand_down`."""
         self._ended = [*self._ended[1 - REMEMBERED_TURNS :], turn]
-        self._aside.pop(turn.number, None)
+        self._out_of_band.pop(turn.number, None)
         if turn in self.tails:
             self.tails.remove(turn)
 
@@ -348,7 +348,7 @@ class RunningReplies:
     @property
     def all(self) -> tuple[Turn, ...]:
         """Return every turn whose reply runs: those that only play first, those outside the conversation last."""
-        return (*self.of_conversation, *self._aside.values())
+        return (*self.of_conversation, *self._out_of_band.values())
 
     @property
     def of_conversation(self) -> tuple[Turn, ...]:
@@ -361,14 +361,14 @@ class RunningReplies:
         return self.turn is not None and (self.turn.reply.response_open or self.turn.reply.gate is not Gate.OPEN)
 
     @property
-    def n_asides(self) -> int:
+    def n_out_of_band(self) -> int:
         """Return how many out-of-band replies run."""
-        return len(self._aside)
+        return len(self._out_of_band)
 
     @property
-    def asides(self) -> list[ReplySettings]:
+    def out_of_band(self) -> list[ReplySettings]:
         """Return the settings of each out-of-band reply."""
-        return [turn.settings for turn in self._aside.values()]
+        return [turn.settings for turn in self._out_of_band.values()]
 
     @property
     def playing(self) -> Turn | None:

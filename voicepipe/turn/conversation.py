@@ -159,7 +159,7 @@ class Message:
     role: Role
     parts: tuple[Part, ...]
     status: ItemStatus = "completed"
-    aside: bool = False
+    hidden_from_llm: bool = False
     """Said to fill a wait, or in place of an answer: no LLM reads it."""
 
     def text(self) -> str:

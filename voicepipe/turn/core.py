@@ -134,7 +134,7 @@ class Core:
     def is_silent(self) -> bool:
         """Return whether no turn runs, and nothing is being said."""
         silent = self.user.state is User.QUIET and self.agent.state is Agent.IDLE
-        return silent and not self.context.replies.n_asides
+        return silent and not self.context.replies.n_out_of_band
 
     @property
     def queued(self) -> tuple[Turn, ...]:

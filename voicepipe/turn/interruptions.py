@@ -124,7 +124,7 @@ class Interruptions:
         if overlap is None:
             if not self._to_be_judged():
                 return False
-            utterance = self._user.utterances.begin(event.audio_start_ms, aside=True)
+            utterance = self._user.utterances.begin(event.audio_start_ms, unreported=True)
             self.overlap = overlap = Overlap(utterance, event.onset_ms)
             self._context.timers.set(Timer(Due.OVERLAP), now_ms + self._context.core.deadlines.utterance_ms)
         elif overlap.paused is None:

@@ -16,7 +16,7 @@ from voicepipe.turn.truncation import CONTEXT_FULL
 from voicepipe.turn.turn import Turn
 from voicepipe.turn.user import UserSide
 
-MAX_ASIDES = 8
+MAX_OUT_OF_BAND = 8
 """Number of out-of-band replies that may run at once: each is a request to the LLM that is not limited by playback."""
 
 
@@ -348,9 +348,9 @@ class Answers:
 
     def _one_too_many(self, reply: ReplySettings) -> tuple[str, str] | None:
         requested = [turn.settings for turn in self._at(Place.REQUESTED) if not turn.settings.in_conversation]
-        running = [*self._context.replies.asides, *requested]
-        if len(running) >= MAX_ASIDES:
-            return "too_many_active_responses", f"expected at most {MAX_ASIDES} out-of-band responses at a time"
+        running = [*self._context.replies.out_of_band, *requested]
+        if len(running) >= MAX_OUT_OF_BAND:
+            return "too_many_active_responses", f"expected at most {MAX_OUT_OF_BAND} out-of-band responses at a time"
         n_chars, most = sum(map(self._n_chars_read, (*running, reply))), self._context.core.conversation.max_chars
         if not running or n_chars <= most:
             return None

@@ -61,7 +61,7 @@ def _start_item(context: TurnContext, turn: Turn, item: a.OutputItem) -> None:
 def filler(turn: Turn) -> Message:
     """Return the filler said while the answer was awaited, as an item; as much of it has audio as was sent."""
     speech = OutputAudio(turn.filler.words, (ClauseSound(turn.filler.words, turn.filler.sent_ms),))
-    return Message(turn.filler.item_id, "assistant", (speech,), aside=True)
+    return Message(turn.filler.item_id, "assistant", (speech,), hidden_from_llm=True)
 
 
 def finish_response(context: TurnContext, turn: Turn) -> None:

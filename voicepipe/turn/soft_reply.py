@@ -84,4 +84,4 @@ def take_back(context: TurnContext, turn: Turn) -> None:
     for item_id in (*turn.reply.earlier_items, turn.reply.item_id):
         item = context.conversation.find(item_id)
         if isinstance(item, Message):
-            responses.put(context, turn, replace(item, aside=True))
+            responses.put(context, turn, replace(item, hidden_from_llm=True))

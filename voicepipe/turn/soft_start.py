@@ -206,7 +206,7 @@ class SoftStarts:
         self._clear()
         turn, overlap = pending.turn, pending.overlap
         self._interruptions.echoing = overlap.dismiss_reason == "echo"
-        self._user.put_aside(overlap.utterance)
+        self._user.leave_without(overlap.utterance)
         for name in USERS_MARKS:
             turn.marks.pop(name, None)
         turn.marks.update(pending.marks)

@@ -81,10 +81,10 @@ def _with_text(context: TurnContext, item_id: str, text: str) -> tuple[Part, ...
 
 def commit_sound(context: TurnContext, utterance: Utterance) -> None:
     """Make a sound without words an item: the client was notified of its start. No LLM reads the item."""
-    utterance.aside, utterance.committed, utterance.done = False, True, True
+    utterance.unreported, utterance.committed, utterance.done = False, True, True
     utterance.answered_pause = utterance.pauses  # nothing waits for a text that has not come
     context.issue(EndUtterance(utterance.number))
-    item = Message(utterance.item_id, "user", (InputAudio(None),), aside=True)
+    item = Message(utterance.item_id, "user", (InputAudio(None),), hidden_from_llm=True)
     previous = context.join(item)
     context.notify(a.AudioCommitted(utterance.item_id, previous))
     context.notify(a.ItemAdded(item, previous))
@@ -121,4 +121,4 @@ def lose(context: TurnContext, utterance: Utterance, why: str) -> None:
 
 def _is_sent(context: TurnContext, utterance: Utterance) -> bool:
     """Return whether the client gets the transcript: the client requested it, and has not deleted its item."""
-    return context.settings.transcribe and not utterance.aside and not utterance.deleted
+    return context.settings.transcribe and not utterance.unreported and not utterance.deleted

@@ -69,7 +69,7 @@ class Utterance:
     sent_text: str = ""
     """The text of it already sent to the client."""
 
-    aside: bool = False
+    unreported: bool = False
     """Said over the agent's speech; the client was not notified of it yet."""
 
     committed: bool = False
@@ -520,9 +520,11 @@ class Turn:
             return Message(reply.item_id, "assistant", (OutputText(reply.text),), reply.item_status)
         speech = OutputAudio(reply.text, tuple(reply.clauses))
         if cut_ms is None:
-            return Message(reply.item_id, "assistant", (speech,), reply.item_status, aside=self.cause == "apology")
+            return Message(
+                reply.item_id, "assistant", (speech,), reply.item_status, hidden_from_llm=self.cause == "apology"
+            )
         played = OutputAudio(speech.played_until(cut_ms), speech.clauses)
-        return Message(reply.item_id, "assistant", (played,), "incomplete", aside=self.cause == "apology")
+        return Message(reply.item_id, "assistant", (played,), "incomplete", hidden_from_llm=self.cause == "apology")
 
     def add_sound(self, clause: int, duration_ms: int, word_starts_ms: tuple[int, ...] = ()) -> None:
         """Count audio of a clause. Audio of a clause that was never given to the TTS counts for the last clause."""

@@ -44,13 +44,13 @@ class Utterances:
         self._stt_took_ms: int | None = None
         """How long connecting to the STT took, in ms; None: the STT has no permanent connection, or none yet."""
 
-    def begin(self, audio_start_ms: int, *, aside: bool = False) -> Utterance:
-        """Begin a new utterance; the user's audio counts as it from here on. `aside`: the client is not notified of it
-        yet.
+    def begin(self, audio_start_ms: int, *, unreported: bool = False) -> Utterance:
+        """Begin a new utterance; the user's audio counts as it from here on. `unreported`: the client is not
+        notified of it yet.
         """
         item_id = self._context.new_id("item")
         number = self._context.counts["utterance"] = self._context.counts.get("utterance", 0) + 1
-        utterance = Utterance(number, item_id, audio_start_ms, aside=aside, stt_hidden_ms=self._stt_took_ms)
+        utterance = Utterance(number, item_id, audio_start_ms, unreported=unreported, stt_hidden_ms=self._stt_took_ms)
         self._remember(utterance)
         self._context.issue(BeginUtterance(number))
         return utterance
@@ -263,12 +263,12 @@ class UserSide:
         """Record that the user went on after `pause_ms`, while the answer was audible."""
         self._end.pauses.overlapped(pause_ms)
 
-    def put_aside(self, utterance: Utterance) -> None:
+    def leave_without(self, utterance: Utterance) -> None:
         """Leave the turn without the utterance that seemed to continue it: it has no words so far."""
         self._context.notify(a.InputSpeechStopped(utterance.item_id, utterance.audio_end_ms))
         assert utterance.turn is not None, "it was opened in the turn that it seemed to continue"
         utterance.turn.question.utterances.remove(utterance)
-        utterance.turn, utterance.aside = None, True
+        utterance.turn, utterance.unreported = None, True
         self._context.timers.clear(Timer(Due.FINAL_TEXT, utterance.number))
         self.let_go()
 
@@ -276,7 +276,7 @@ class UserSide:
 
     def take_turn(self, utterance: Utterance, paused: e.SpeechPaused | None, now_ms: int) -> None:
         """Turn the utterance into an interruption: it opens a turn, which may be over soon if the user has paused."""
-        utterance.aside = False
+        utterance.unreported = False
         turn = self.turn = self._context.new_turn("vad")
         self._enter(turn, utterance, now_ms)
         self._move(User.SPEAKING)
@@ -295,7 +295,7 @@ class UserSide:
         if utterance is None or utterance.done:
             return
         before, utterance.interim = utterance.interim, event.text
-        if not utterance.aside:
+        if not utterance.unreported:
             transcripts.show(self._context, utterance, transcripts.common_words(before, event.text))
 
     def transcript_finished(self, event: e.TranscriptFinished, now_ms: int) -> None:
@@ -328,7 +328,7 @@ class UserSide:
             utterance.turn.account.providers["stt"] = event.provider
             utterance.turn.account.waited_for["stt"] = transcripts.waited_for(utterance, now_ms)
             self._context.learned.cost_tracker.charge(utterance.turn.account.stt_ms)
-        if pause == utterance.pauses and not utterance.committed and not utterance.aside:
+        if pause == utterance.pauses and not utterance.committed and not utterance.unreported:
             self._weigh(utterance, event.language)
         if utterance.turn is not None and event.language:
             utterance.turn.question.language = event.language

@@ -33,7 +33,7 @@ class Watchdog:
             self._user.state is not User.QUIET
             or self._agent.state is not Agent.IDLE
             or any(self._answers.n_queued)
-            or self._context.replies.n_asides
+            or self._context.replies.n_out_of_band
         )
         timers, watchdog = self._context.timers, Timer(Due.WATCHDOG)
         if not under_way or timers.end_work:

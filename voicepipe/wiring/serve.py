@@ -42,7 +42,7 @@ def run(
     Raises:
         VoicepipeError: the server or its local models could not start; the text says why.
     """
-    set_aside_what_stays()  # most of it is there already, and no event loop to block
+    exempt_from_gc()  # most of it is there already, and no event loop to block
     with asyncio.Runner(loop_factory=loop_factory()) as runner, logging_to():
         runner.run(serve(settings, print_line or print_to_terminal, read))
 
@@ -109,7 +109,7 @@ async def _serve_ready(settings: Settings, server: Running, print_line: Callable
         server.ready,
         is_open=server.is_open,
         print_line=print_line,
-        before=set_aside_what_stays,
+        before=exempt_from_gc,
     )
 
 
@@ -130,7 +130,7 @@ async def greet(
         print_line(line)
 
 
-def set_aside_what_stays() -> None:
+def exempt_from_gc() -> None:
     """Exempt modules and settings from garbage collection, since they last as long as the process, and collect more
     rarely.
 

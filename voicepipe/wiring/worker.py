@@ -24,7 +24,7 @@ from voicepipe.server.workers.peers import Workers
 from voicepipe.server.workers.shared import SharedFeed
 from voicepipe.tasks import background_tasks
 from voicepipe.telemetry.log import logging_to
-from voicepipe.wiring.serve import loop_factory, set_aside_what_stays, stop_signals
+from voicepipe.wiring.serve import exempt_from_gc, loop_factory, stop_signals
 from voicepipe.wiring.server import Running, WorkerParts, running
 
 
@@ -67,7 +67,7 @@ def main() -> int:
     start: WorkerStart = pickle.load(sys.stdin.buffer)
     end = socket.socket(fileno=int(sys.argv[1]))
     end.set_inheritable(False)
-    set_aside_what_stays()
+    exempt_from_gc()
     with asyncio.Runner(loop_factory=loop_factory()) as runner, logging_to():
         return runner.run(_serve(start, end))
 
@@ -97,7 +97,7 @@ async def _serve(start: WorkerStart, end: socket.socket) -> int:
 async def _until_stopped(server: Running, link: WorkerLink) -> None:
     async def report() -> None:
         await server.ready.wait()
-        set_aside_what_stays()
+        exempt_from_gc()
         link.send(Loaded())
 
     async def watch() -> None:

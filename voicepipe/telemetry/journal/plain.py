@@ -30,8 +30,17 @@ _PAIRS: Final = "metadata"
 _UNCHANGED: Final = frozenset((int, float, bool, NoneType))
 """Types whose values are plain, and no texts: most fields have one of them."""
 
+_STORED_NAMES: Final = {"hidden_from_llm": "aside"}
+"""Field -> its name in journals and snapshots. Older versions write this name, and read it: while a cluster is
+upgraded, a node of an older version may go on with a session of this one."""
+
 Words = Callable[[str], str]
 """A function that replaces a text."""
+
+
+def stored_name(field: str) -> str:
+    """Return the name under which journals and snapshots have a dataclass's field."""
+    return _STORED_NAMES.get(field, field)
 
 
 def as_it_is(text: str) -> str:
@@ -57,16 +66,16 @@ def plain(value: Any, words: Words = as_it_is) -> Any:
 
 
 @cache
-def _names(kind: type) -> tuple[str, ...] | None:
-    """Return the names of a dataclass's fields; None for a class of another kind."""
-    return tuple(each.name for each in fields(kind)) if is_dataclass(kind) else None
+def _names(kind: type) -> tuple[tuple[str, str], ...] | None:
+    """Return (name, stored name) of a dataclass's fields; None for a class of another kind."""
+    return tuple((each.name, stored_name(each.name)) for each in fields(kind)) if is_dataclass(kind) else None
 
 
-def _plain_object(value: Any, names: tuple[str, ...], words: Words) -> dict[str, Any]:
+def _plain_object(value: Any, names: tuple[tuple[str, str], ...], words: Words) -> dict[str, Any]:
     found: dict[str, Any] = {"is": type(value).__name__}
-    for name in names:
+    for name, stored in names:
         each = getattr(value, name)
-        found[name] = each if type(each) in _UNCHANGED else _field(name, each, words)
+        found[stored] = each if type(each) in _UNCHANGED else _field(name, each, words)
     return found
 
 
@@ -136,9 +145,10 @@ def _object(found: Any) -> Any:
     kind = _kinds().get(str(found.get("is"))) if isinstance(found, dict) else None
     if kind is None:
         raise ValueError(f"expected something that this version knows, got {found!r:.60}")
-    hints = _hints(kind)
+    hints = _stored_hints(kind)
     try:
-        return kind(**{name: typed(each, hints[name]) for name, each in found.items() if name in hints})
+        given = ((*hints[stored], each) for stored, each in found.items() if stored in hints)
+        return kind(**{name: typed(each, hint) for name, hint, each in given})
     except (TypeError, KeyError) as why:
         raise ValueError(f"{kind.__name__}: {why}") from None
 
@@ -146,6 +156,12 @@ def _object(found: Any) -> Any:
 @cache
 def _hints(kind: type) -> dict[str, Any]:
     return get_type_hints(kind)
+
+
+@cache
+def _stored_hints(kind: type) -> dict[str, tuple[str, Any]]:
+    """Return stored name -> (name, type) of a dataclass's fields."""
+    return {stored_name(name): (name, hint) for name, hint in _hints(kind).items()}
 
 
 @cache

@@ -141,7 +141,7 @@ class Pool:
         self._pool: asyncpg.Pool | None = pool
         self._name = name
 
-    async def read(self, work: Work[T], *, aside: bool = False) -> T:
+    async def read(self, work: Work[T], *, slow: bool = False) -> T:
         return await self._run(work, isolation="repeatable_read", readonly=True)
 
     async def write(self, work: Work[T]) -> T:

@@ -34,8 +34,8 @@ class Database(Protocol):
     Every method raises `StoreError` when the database fails, or when it is closed.
     """
 
-    async def read(self, work: Work[T], *, aside: bool = False) -> T:
-        """Run work that reads; `aside`: it takes long, and other reads must not wait for it."""
+    async def read(self, work: Work[T], *, slow: bool = False) -> T:
+        """Run work that reads; `slow`: other reads must not wait for it."""
         ...
 
     async def write(self, work: Work[T]) -> T:
@@ -91,7 +91,7 @@ class SqlTurnStore:
 
     async def by_arm(self, project: str | None, query: TurnFilter) -> tuple[ArmTurn, ...]:
         """Return the newest turns that match, with their arms and scores."""
-        return await self._database.read(feedback.by_arm(project, query), aside=True)
+        return await self._database.read(feedback.by_arm(project, query), slow=True)
 
     async def delete_session(self, project: str, session: str) -> int:
         """Delete all turns of a session."""
@@ -105,7 +105,7 @@ class SqlTurnStore:
         """Delete an old day's minutes, or sum up one bucket that is over."""
         if await self._database.write(maintenance.prune(now_ms)):
             return True
-        done = await self._database.read(maintenance.sum_up(now_ms), aside=True)
+        done = await self._database.read(maintenance.sum_up(now_ms), slow=True)
         if done is not None:
             await self._database.write(maintenance.store_sum(done))
         return done is not None

@@ -37,27 +37,31 @@ class SqliteTurnStore(SqlTurnStore):
         Raises:
             ConfigError: SQLite can't read the file, or a newer voicepipe made it. The file is not changed then.
         """
-        writer, reader, aside = _Lane("turns-writer"), _Lane("turns-reader"), _Lane("turns-aside")
+        writer, reader, slow_reader = (
+            _ConnectionThread("turns-writer"),
+            _ConnectionThread("turns-reader"),
+            _ConnectionThread("turns-slow-reader"),
+        )
         try:
             await writer.open(path, migrate)
             await reader.open(path, only_read)
-            await aside.open(path, only_read)
+            await slow_reader.open(path, only_read)
         except BaseException:
-            for lane in (writer, reader, aside):
-                lane.abandon()
+            for thread in (writer, reader, slow_reader):
+                thread.abandon()
             raise
-        return cls(_File(writer, reader, aside))
+        return cls(_File(writer, reader, slow_reader))
 
 
 class _File:
     """The `Database` on a file."""
 
-    def __init__(self, writer: _Lane, reader: _Lane, aside: _Lane) -> None:
-        self._writer, self._reader, self._aside = writer, reader, aside
+    def __init__(self, writer: _ConnectionThread, reader: _ConnectionThread, slow_reader: _ConnectionThread) -> None:
+        self._writer, self._reader, self._slow_reader = writer, reader, slow_reader
 
-    async def read(self, work: Work[T], *, aside: bool = False) -> T:
-        lane = self._aside if aside else self._reader
-        return await lane.run(lambda connection: run_work(connection, work, "BEGIN"))
+    async def read(self, work: Work[T], *, slow: bool = False) -> T:
+        thread = self._slow_reader if slow else self._reader
+        return await thread.run(lambda connection: run_work(connection, work, "BEGIN"))
 
     async def write(self, work: Work[T]) -> T:
         return await self._writer.run(lambda connection: run_work(connection, work, "BEGIN IMMEDIATE"))
@@ -70,14 +74,14 @@ class _File:
             )
             return (pages - free) * bytes_each
 
-        return await self._aside.run(read)
+        return await self._slow_reader.run(read)
 
     async def close(self) -> None:
-        for lane in (self._aside, self._reader, self._writer):
-            await lane.close()
+        for thread in (self._slow_reader, self._reader, self._writer):
+            await thread.close()
 
 
-class _Lane:
+class _ConnectionThread:
     """A thread and the one connection that it uses."""
 
     def __init__(self, name: str) -> None:
