@@ -30,6 +30,10 @@ BANNED: Final = {
         "retrieved, displayed": "shown",
         "redact": "veil veiled",
         "hidden_from_llm (item), out_of_band (reply), unreported (utterance), is_filler, slow": "aside asides",
+        "concurrency, connection thread": "lane lanes",
+        "detached": "outlasting",
+        "unsent": "untaken unsaid",
+        "wasted": "vain",
         "create": "offered",
         "delete": "forget forgotten",
         "prompt, model": "mind minds",
@@ -104,7 +108,6 @@ BANNED_IN: Final = {
         "places": "slots (of sessions or requests)",
     },
     ("voicepipe/cluster", "tests/cluster"): {
-        "lane": "connections, worker",
         "texts": "snapshots (of sessions)",
     },
     tuple(
@@ -128,7 +131,12 @@ BANNED_IN: Final = {
         "news": "events",
         "gist": "basic figures",
     },
-    ("voicepipe/session", "tests/session"): {"crowd": "active (clients)", "pace": "read_limit", "orders": "requests"},
+    ("voicepipe/session", "tests/session"): {
+        "calm": "writable",
+        "crowd": "active (clients)",
+        "pace": "read_limit",
+        "orders": "requests",
+    },
 }
 """Folders -> word -> what to say instead in the names of their files. Elsewhere the word has its usual meaning."""
 

@@ -79,11 +79,11 @@ def test_work_that_begins_late_is_paid_in_latency() -> None:
     late = score(trace(pause(END_MS)), Fixed(400, 320), END_MS, 350)
     assert (late.begun_ms, late.latency_ms) == (320, 490)
     silent = score(trace(pause(2_000, 2_480), pause(END_MS)), Fixed(400, 320), END_MS, 350)
-    assert (silent.overlapped, silent.starts_in_vain) == (False, 1), "the user went on before the answer was ready"
+    assert (silent.overlapped, silent.wasted_starts) == (False, 1), "the user went on before the answer was ready"
 
 
 @pytest.mark.parametrize(
-    ("resumed_ms", "overlapped", "broken", "in_vain"),
+    ("resumed_ms", "overlapped", "broken", "wasted_starts"),
     [
         (170, False, False, 0),
         (390, False, False, 1),
@@ -93,10 +93,10 @@ def test_work_that_begins_late_is_paid_in_latency() -> None:
     ],
 )
 def test_a_user_who_goes_on_is_overlapped_for_a_second_and_broken_later(
-    resumed_ms: int, overlapped: bool, broken: bool, in_vain: int
+    resumed_ms: int, overlapped: bool, broken: bool, wasted_starts: int
 ) -> None:
     scores = scored(400, pause(2_000, 2_000 + resumed_ms), pause(END_MS))
-    assert (scores.overlapped, scores.broken, scores.starts_in_vain) == (overlapped, broken, in_vain)
+    assert (scores.overlapped, scores.broken, scores.wasted_starts) == (overlapped, broken, wasted_starts)
     assert scores.latency_ms == 400
 
 
@@ -108,7 +108,7 @@ def test_a_turn_that_gets_no_answer_in_time_is_missed() -> None:
 
 def test_noise_after_the_turn_overlaps_nothing() -> None:
     scores = scored(400, pause(END_MS, END_MS + 300), pause(END_MS + 600))
-    assert (scores.overlapped, scores.starts_in_vain, scores.latency_ms) == (False, 0, 1_000)
+    assert (scores.overlapped, scores.wasted_starts, scores.latency_ms) == (False, 0, 1_000)
 
 
 def test_rules_learn_of_each_inner_pause() -> None:
@@ -121,7 +121,7 @@ def test_summary_of_turns() -> None:
     result = summary([scored(400, pause(END_MS)), scored(400, pause(1_000, 1_500), pause(END_MS)), scored(400)])
     assert result.latency_ms == (400, 400)
     assert result.overlapped == result.missed == pytest.approx(100 / 3)
-    assert result.starts_in_vain == pytest.approx(1 / 3)
+    assert result.wasted_starts == pytest.approx(1 / 3)
     assert summary([]).latency_ms is None
 
 
@@ -285,7 +285,7 @@ def drawn(*points: tuple[str, float, float, float]) -> list[tuple[float, float, 
 
 def summed(p50_ms: float, overlapped: float, missed: float) -> Summary:
     latency_ms = (p50_ms, p50_ms + 20)
-    shares = {"overlapped": overlapped, "broken": 0.0, "missed": missed, "starts_in_vain": 0.0}
+    shares = {"overlapped": overlapped, "broken": 0.0, "missed": missed, "wasted_starts": 0.0}
     return Summary(n_turns=20, latency_ms=latency_ms, begun_ms=latency_ms, **shares)
 
 

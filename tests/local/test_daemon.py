@@ -32,7 +32,7 @@ SPEC = Spec("local", "moonshine-tiny")
 class Echo:
     """Return the number of samples as the text. Wait for `gate` before each job, and record the order of jobs."""
 
-    lanes = 1
+    concurrency = 1
 
     def __init__(self) -> None:
         self.gate = threading.Semaphore(0)

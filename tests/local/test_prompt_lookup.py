@@ -7,6 +7,6 @@ from pathlib import Path
 from voicepipe.providers.local.engine.llama_cpp import BATCH_TOKENS, DRAFT_TOKENS, gguf_file, smollm2
 
 
-def test_the_guesses_of_all_lanes_fit_into_a_batch() -> None:
+def test_the_guesses_of_all_answers_fit_into_a_batch() -> None:
     for weights in (smollm2(), gguf_file(Path("model.gguf"))):
-        assert weights.lanes * (1 + DRAFT_TOKENS) <= BATCH_TOKENS
+        assert weights.concurrency * (1 + DRAFT_TOKENS) <= BATCH_TOKENS

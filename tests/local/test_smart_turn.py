@@ -119,7 +119,7 @@ def test_a_missing_file_or_package_is_named_with_the_setting(
 class Judge:
     """Answers each job with what the test wants, when it wants."""
 
-    lanes = 1
+    concurrency = 1
 
     def __init__(self, *replies: wire.Reply) -> None:
         self.replies = list(replies)

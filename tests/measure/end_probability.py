@@ -192,7 +192,7 @@ def _shares(shares: Summary) -> str:
     return (
         f"turn latency {shares.latency_ms[0]:.0f}/{shares.latency_ms[1]:.0f}  "
         f"overlapped {shares.overlapped:.1f} %  broken {shares.broken:.1f} %  missed {shares.missed:.1f} %  "
-        f"starts in vain {shares.starts_in_vain:.2f}  ({shares.n_turns} turns)"
+        f"wasted starts {shares.wasted_starts:.2f}  ({shares.n_turns} turns)"
     )
 
 

@@ -371,22 +371,22 @@ class SpeakingUser(User):
 
     def __init__(self, name: str, url: str, counts: Counts, stopped: asyncio.Event) -> None:
         super().__init__(name, url, counts, stopped)
-        self._unsaid = np.zeros(0, dtype=np.int16)
+        self._unsent = np.zeros(0, dtype=np.int16)
         self._unvoiced = 0
         """Samples of the question behind its last voiced one."""
 
     async def _send_question(self, call: Call) -> None:
-        self._unsaid = read_sound(QUESTION, RATE_HZ)
-        self._unvoiced = len(self._unsaid) - last_audible(self._unsaid)
+        self._unsent = read_sound(QUESTION, RATE_HZ)
+        self._unvoiced = len(self._unsent) - last_audible(self._unsent)
 
     async def _microphone(self, call: Call) -> None:
         """Send 20 ms at a time, in real time; after a break what was recorded meanwhile, at once."""
         started_ms, n_sent = clock.monotonic_ms(), 0
         while True:
-            is_voiced = len(self._unsaid) > self._unvoiced
-            frame, self._unsaid = self._unsaid[:FRAME], self._unsaid[FRAME:]
+            is_voiced = len(self._unsent) > self._unvoiced
+            frame, self._unsent = self._unsent[:FRAME], self._unsent[FRAME:]
             await call.send(np.concatenate((frame, np.zeros(FRAME - len(frame), dtype=np.int16))))
-            if is_voiced and len(self._unsaid) <= self._unvoiced:
+            if is_voiced and len(self._unsent) <= self._unvoiced:
                 self._note_request()
             n_sent += FRAME
             await asyncio.sleep(max(0, started_ms + n_sent * 1_000 // RATE_HZ - clock.monotonic_ms()) / 1_000)

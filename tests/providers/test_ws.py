@@ -228,16 +228,16 @@ class TestLine(LeavesNothing):
         assert call.controls[0] == "Configure"
         assert call.samples.tobytes() == b"".join(bytes([n]) * 640 for n in range(3, 8))
 
-    async def test_texts_untaken_break_the_line(self, vendor: FakeDeepgram, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_unsent_texts_break_the_connection(
+        self, vendor: FakeDeepgram, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(ws, "WAITING_TEXTS", 3)
         async with dial(peer_at(vendor.base_url), PATH, LINE) as line:
             for _ in range(4):
                 line.send('{"type":"Finalize"}')
             assert "left 3 messages unread" in str(await failure(line))
 
-    async def test_texts_untaken_by_a_frozen_vendor(
-        self, vendor: FakeDeepgram, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_unsent_texts_to_a_frozen_vendor(self, vendor: FakeDeepgram, monkeypatch: pytest.MonkeyPatch) -> None:
         """The line ends though its sender stands still."""
         monkeypatch.setattr(ws, "WAITING_TEXTS", 3)
         async with dial(peer_at(vendor.base_url), PATH, replace(LINE, buffer_ms=10_000_000)) as line:

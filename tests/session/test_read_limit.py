@@ -343,7 +343,7 @@ class Transcript:
 
 
 @pytest.mark.parametrize("rate_hz", [16_000, 24_000])
-async def test_transcriber_gets_a_calm_room_in_larger_pieces(monkeypatch, rate_hz: int) -> None:  # type: ignore[no-untyped-def]
+async def test_transcriber_gets_a_quiet_room_in_larger_pieces(monkeypatch, rate_hz: int) -> None:  # type: ignore[no-untyped-def]
     """All that waits comes before whatever else happens to the stream; an open utterance comes as it arrives."""
     clock, stream = HandClock(monkeypatch), Transcript()
     capabilities = TranscriberCapabilities(rate_hz=rate_hz, streams=True)

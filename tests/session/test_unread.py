@@ -16,7 +16,7 @@ import pytest
 from voicepipe.session import connection as lines
 from voicepipe.session import session as sessions
 from voicepipe.session.connection import Connection
-from voicepipe.session.outbox import MAX_UNTAKEN_BYTES, UNTAKEN_BYTES, Outbox, OutgoingFrame
+from voicepipe.session.outbox import MAX_UNSENT_BYTES, UNSENT_BYTES, Outbox, OutgoingFrame
 from voicepipe.testing.waiting import WAIT_S, eventually
 
 LONG = "\x01" * 100_000
@@ -35,7 +35,7 @@ class WatchedOutbox(Outbox):
 
     def put(self, outgoing: OutgoingFrame) -> None:
         super().put(outgoing)
-        self.most_bytes = max(self.most_bytes, self._untaken_bytes)
+        self.most_bytes = max(self.most_bytes, self._unsent_bytes)
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ async def test_events_for_a_client_that_does_not_read_are_bounded(
 
         assert await eventually(drop)
     assert dropped(caplog) == ["the client read nothing for 1 s"]
-    assert outboxes[0].most_bytes < UNTAKEN_BYTES + 2_000_000, "one event's answer more, at most"
+    assert outboxes[0].most_bytes < UNSENT_BYTES + 2_000_000, "one event's answer more, at most"
 
     async def closed() -> bool | None:
         return True if any(record.getMessage() == "session_closed" for record in caplog.records) else None
@@ -148,17 +148,17 @@ def a_line(socket: Slow, *, resumable: bool) -> Connection:
 async def test_reading_goes_on_when_a_slow_client_has_taken_enough() -> None:
     """Past the bound the code that reads the client's events waits, until the queued output is below it."""
     socket, outbox = Slow(), Outbox(lambda outgoing: None, lambda: None)
-    outbox.put(OutgoingFrame(bytes(UNTAKEN_BYTES // 2)))
-    await asyncio.wait_for(outbox.calm.wait(), WAIT_S)
-    outbox.put(OutgoingFrame(bytes(UNTAKEN_BYTES // 2)))
+    outbox.put(OutgoingFrame(bytes(UNSENT_BYTES // 2)))
+    await asyncio.wait_for(outbox.writable.wait(), WAIT_S)
+    outbox.put(OutgoingFrame(bytes(UNSENT_BYTES // 2)))
     async with asyncio.TaskGroup() as group:
         sending = group.create_task(outbox.run(a_line(socket, resumable=False)))
-        calm = group.create_task(outbox.calm.wait())
+        writable = group.create_task(outbox.writable.wait())
         for _ in range(10):
             await asyncio.sleep(0)
-        assert not calm.done()
+        assert not writable.done()
         socket.may_take.release()
-        await calm
+        await writable
         sending.cancel()
     assert len(socket.frames) == 1
 
@@ -166,9 +166,9 @@ async def test_reading_goes_on_when_a_slow_client_has_taken_enough() -> None:
 async def test_tiny_frames_count_for_what_they_take() -> None:
     """A hundred thousand frames of nothing are megabytes of objects."""
     outbox = Outbox(lambda outgoing: None, lambda: None)
-    for _ in range(UNTAKEN_BYTES // 256):
+    for _ in range(UNSENT_BYTES // 256):
         outbox.put(OutgoingFrame(b""))
-    waiting = asyncio.ensure_future(outbox.calm.wait())
+    waiting = asyncio.ensure_future(outbox.writable.wait())
     await asyncio.sleep(0)
     assert not waiting.done()
     waiting.cancel()
@@ -177,9 +177,9 @@ async def test_tiny_frames_count_for_what_they_take() -> None:
 async def test_sound_that_is_dropped_makes_room_for_events() -> None:
     """A user who interrupts does not wait until the dropped audio is gone."""
     outbox = Outbox(lambda outgoing: None, lambda: None)
-    outbox.put(OutgoingFrame(bytes(UNTAKEN_BYTES), 1, 0, 100, 100, True))
+    outbox.put(OutgoingFrame(bytes(UNSENT_BYTES), 1, 0, 100, 100, True))
     outbox.drop_sound(1)
-    await asyncio.wait_for(outbox.calm.wait(), WAIT_S)
+    await asyncio.wait_for(outbox.writable.wait(), WAIT_S)
 
 
 async def test_a_frame_behind_too_much_closes_the_connection_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -195,7 +195,7 @@ async def test_a_frame_behind_too_much_closes_the_connection_once(caplog: pytest
         outbox.put(OutgoingFrame(b"one more"))
     assert socket.gone
     assert dropped(caplog) == ["too much waited"]
-    assert MAX_UNTAKEN_BYTES < 2 * (16 << 20)
+    assert MAX_UNSENT_BYTES < 2 * (16 << 20)
     assert await line.receive() is None
 
 

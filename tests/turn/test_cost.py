@@ -71,7 +71,7 @@ def test_losers_stand_apart() -> None:
     assert cost.usd == pytest.approx(cost.answer_usd + cost.tts_usd + 0.004)
 
 
-def test_replies_begun_in_vain_stand_apart() -> None:
+def test_wasted_replies_stand_apart() -> None:
     """The user goes on: the tokens that the model had read and written by then are charged, and were never played."""
     scenario = Scenario(prices=PRICES, speculate=True)
     scenario.speaks()
@@ -193,7 +193,7 @@ def test_a_stand_in_that_begins_a_turn_is_credited_and_paid() -> None:
     assert record.actions == ()
 
 
-def test_a_voice_that_lost_is_paid_in_vain() -> None:
+def test_a_tts_that_lost_is_wasted() -> None:
     scenario = Scenario(prices=PRICES)
     scenario.says()
     scenario.begins_to_answer("It is noon.")

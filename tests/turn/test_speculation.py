@@ -257,7 +257,7 @@ def test_a_call_of_a_function_waits_for_the_gate() -> None:
 # --- how often ------------------------------------------------------------------------------------
 
 
-def test_a_turn_has_at_most_three_starts_in_vain() -> None:
+def test_a_turn_has_at_most_three_wasted_starts() -> None:
     """A user who stops and goes on: three starts, and the fourth reply is the answer."""
     scenario = Scenario(speculate=True, max_flushes=9)
     scenario.speaks()

@@ -197,7 +197,7 @@ class VadSegmenter:
         """Audio that was received and not processed, at most `_DEFERRED_MS`."""
 
         self._deferred_samples = 0
-        self._calm_samples, self._loud_samples = _DEFERRED_MS * rate_hz // 1_000, _LOUD_MS * rate_hz // 1_000
+        self._max_deferred_samples, self._loud_samples = _DEFERRED_MS * rate_hz // 1_000, _LOUD_MS * rate_hz // 1_000
         self.processed = self.resampled = _NOTHING
         """The audio that the latest `push`, `tick` or `catch_up` processed, as it came and at 16 kHz."""
 
@@ -296,7 +296,7 @@ class VadSegmenter:
         """
         n_samples = self._deferred_samples + len(samples)
         if self.state is VadState.QUIET:
-            if self._gate.open or n_samples >= self._calm_samples or not len(samples):
+            if self._gate.open or n_samples >= self._max_deferred_samples or not len(samples):
                 return False
             return int(_LOUDEST(samples)) <= self._near_field.room_peak
         if self.state is VadState.PAUSED or n_samples >= self._loud_samples or not len(samples):

@@ -203,8 +203,8 @@ def _paid(cost: TurnCost) -> Iterator[Text]:
     """Return the line about the cost, where there was any."""
     if not cost.usd:
         return
-    in_vain = cost.hedge_usd + cost.speculation_usd
-    isolated = f", {in_vain:.6f} of it wasted" if in_vain else ""
+    wasted_usd = cost.hedge_usd + cost.speculation_usd
+    isolated = f", {wasted_usd:.6f} of it wasted" if wasted_usd else ""
     yield Text(f"cost: {'' if cost.whole else 'at least '}{cost.usd:.6f} USD{isolated}")
 
 

@@ -189,7 +189,7 @@ class AudioInput:
     def _process_slice(self, samples: Samples, now_ms: int, more_ms: int) -> None:
         if self._journal is not None:
             self._journal.user_audio(samples, self._segmenter.rate_hz)
-        # Outside of an utterance a calm room may wait for what follows it, and loud syllables may at any time. But
+        # Outside of an utterance a quiet room may wait for what follows it, and loud syllables may at any time. But
         # speech over the agent's audio is reported as it comes.
         may_defer = (
             self._reported_ms is None

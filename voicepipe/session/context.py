@@ -196,7 +196,7 @@ class SessionHooks:
     hand_over: Callable[[str], NextAgent] | None = None
     """Return the agent of that name, which goes on with the session; records and hooks are that agent's from now on."""
 
-    start_outlasting: StartTask | None = None
+    start_detached: StartTask | None = None
     """Start a task that outlasts the session: a call with side effects, which is completed although the user hangs up.
     None: it ends with the session."""
 

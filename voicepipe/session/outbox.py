@@ -11,14 +11,14 @@ from typing import Final, Protocol
 from voicepipe.clock import monotonic_us
 from voicepipe.session.read_limit import ALL_CLIENTS, ActiveClients
 
-UNTAKEN_SOUND_MS = 2_000
+UNSENT_SOUND_MS = 2_000
 """Audio that the socket has not taken; above this the synthesizer waits."""
 
-UNTAKEN_BYTES: Final = 1 << 20
+UNSENT_BYTES: Final = 1 << 20
 """Bytes that the socket has not taken; from this on none of the client's events is read, since each may cause more
 output."""
 
-MAX_UNTAKEN_BYTES: Final = 24 << 20
+MAX_UNSENT_BYTES: Final = 24 << 20
 """Bytes that the socket has not taken; a frame queued behind more than this closes the connection. One event of 16
 MB, the longest, may be answered with two frames of that length. A client that reads them is not closed for that."""
 
@@ -61,7 +61,7 @@ class Outbox:
     """The queue between a session and its connection. Frames are numbered in the order in which they are put, as the
     wire numbers its events.
 
-    Events are never dropped. They are bounded by the reader of the client's own events, which waits for `calm`, and
+    Events are never dropped. They are bounded by the reader of the client's own events, which waits for `writable`, and
     by `on_full`, which closes the connection. Audio is bounded by its producers, which wait for `room`. Audio of a
     stopped reply is dropped before it reaches the socket.
     """
@@ -75,24 +75,24 @@ class Outbox:
         now_us: Callable[[], int] = monotonic_us,
         active: ActiveClients = ALL_CLIENTS,
     ) -> None:
-        """`on_full` is called by a `put` behind more than `MAX_UNTAKEN_BYTES`, once until that much has left.
+        """`on_full` is called by a `put` behind more than `MAX_UNSENT_BYTES`, once until that much has left.
         `pending_write` is called before a reply's output is sent, and returns what to wait for first.
         `now_us` is a monotonic clock; `active` counts the active clients of the event loop."""
         self._on_sent, self._on_full = on_sent, on_full
         self._pending_write, self._now_us, self._active = pending_write, now_us, active
         self._n_put = 0
-        # Bounded through `room`, `calm` and `on_full`.
+        # Bounded through `room`, `writable` and `on_full`.
         self._frames: deque[tuple[int, OutgoingFrame]] = deque()
         self.n_bytes = 0
         """Number of bytes put so far."""
 
-        self._untaken_bytes = 0
+        self._unsent_bytes = 0
         self._full = False
-        self.calm = asyncio.Event()
+        self.writable = asyncio.Event()
         """Set while the socket has taken enough of everything."""
 
-        self.calm.set()
-        self._untaken_ms = 0
+        self.writable.set()
+        self._unsent_ms = 0
         self._filled = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
@@ -101,7 +101,7 @@ class Outbox:
 
     def put(self, outgoing: OutgoingFrame) -> None:
         """Queue a frame behind all others; returns at once."""
-        if self._untaken_bytes > MAX_UNTAKEN_BYTES and not self._full:
+        if self._unsent_bytes > MAX_UNSENT_BYTES and not self._full:
             self._full = True
             self._on_full()
         self._n_put += 1
@@ -156,17 +156,17 @@ class Outbox:
         await self._empty.wait()
 
     def _count(self, sound_ms: int, n_bytes: int) -> None:
-        self._untaken_ms += sound_ms
-        if self._untaken_ms < UNTAKEN_SOUND_MS:
+        self._unsent_ms += sound_ms
+        if self._unsent_ms < UNSENT_SOUND_MS:
             self._room.set()
         else:
             self._room.clear()
-        self._untaken_bytes += n_bytes
-        if self._untaken_bytes < UNTAKEN_BYTES:
-            self.calm.set()
+        self._unsent_bytes += n_bytes
+        if self._unsent_bytes < UNSENT_BYTES:
+            self.writable.set()
             self._full = False
         else:
-            self.calm.clear()
+            self.writable.clear()
 
 
 def _bytes_of(outgoing: OutgoingFrame) -> int:

@@ -36,14 +36,14 @@ class SessionTools:
         post: Callable[[e.Event], None],
         end_call: Callable[[], None],
         hand_over: Callable[[str], None],
-        start_outlasting: StartTask | None = None,
+        start_detached: StartTask | None = None,
         pending_write: Callable[[], Awaitable[None] | None] = lambda: None,
     ) -> None:
         """`end_call` ends the session when the running reply has been heard. `hand_over` has the agent of that name go
-        on. `start_outlasting` starts calls with side effects, which a user who hangs up does not stop halfway.
+        on. `start_detached` starts calls with side effects, which a user who hangs up does not stop halfway.
         `pending_write` is called before such a call, and returns what to wait for first.
         """
-        self._end_call, self._hand_over, self._start_outlasting = end_call, hand_over, start_outlasting
+        self._end_call, self._hand_over, self._start_detached = end_call, hand_over, start_detached
         self._pending_write = pending_write
         self._tools = {tool.facts.tool.name: tool for tool in tools}
         self._session, self._post = session, post
@@ -63,9 +63,9 @@ class SessionTools:
             self._post(_failed(command, f"Too many calls run at once (limit {MAX_CALLS})."))
         else:
             work, name = self._call(tool, command), f"tool-{command.name}"
-            outlasts = tool.facts.side_effects and not tool.facts.cancellable
-            if outlasts and self._start_outlasting is not None:
-                task = self._start_outlasting(work, name)
+            is_detached = tool.facts.side_effects and not tool.facts.cancellable
+            if is_detached and self._start_detached is not None:
+                task = self._start_detached(work, name)
             else:
                 task = group.create_task(work, name=name)
             self._running[key] = task

@@ -31,7 +31,7 @@ from voicepipe.session.greeting import GREETING_WAIT_S, Greeter
 from voicepipe.session.item_audio import RetrievedAudio, both
 from voicepipe.session.live_updates import TurnObserver
 from voicepipe.session.mcp import SessionMcp
-from voicepipe.session.outbox import MAX_UNTAKEN_BYTES, Outbox, OutgoingFrame
+from voicepipe.session.outbox import MAX_UNSENT_BYTES, Outbox, OutgoingFrame
 from voicepipe.session.phrase_preparation import Preparation
 from voicepipe.session.phrases import PhraseCache
 from voicepipe.session.prompt import PromptBuilder
@@ -164,7 +164,7 @@ class Session:
             post,
             held_weakly(self._end_call),
             held_weakly(self._hand_over),
-            hooks.start_outlasting,
+            hooks.start_detached,
             self._writer.pending_write,
         )
         self._mcp = SessionMcp(hooks.open_mcp, self._wire, held_weakly(self._put), post, held_weakly(self._renew_tools))
@@ -276,8 +276,8 @@ class Session:
             await self._take(raw, is_followed=connection.has_message)
             if outbox.n_bytes != n_bytes:
                 read_limit.charge_bytes(outbox.n_bytes - n_bytes)
-            if not outbox.calm.is_set():
-                await outbox.calm.wait()
+            if not outbox.writable.is_set():
+                await outbox.writable.wait()
             if not read_limit.admits_message():
                 await read_limit.wait_for_message()
 
@@ -589,7 +589,7 @@ class Session:
         self.post(e.FillerSent(*key, filler_ms) if filler_ms else e.OutputSent(*key, outgoing.counts_ms))
 
     def _on_full(self) -> None:
-        self.resumption.drop(f"the client left more than {MAX_UNTAKEN_BYTES >> 20} MB unread")
+        self.resumption.drop(f"the client left more than {MAX_UNSENT_BYTES >> 20} MB unread")
 
     # --- the audio input ----------------------------------------------------------------------
 

@@ -168,9 +168,9 @@ class SpeechReply(Reply):
 
     async def _pass_on(self, speech: NormalizedSpeech | None) -> None:
         """Say what was written and not said, and then what the LLM adds, unless all was written."""
-        unsaid = [*self._unsaid(), *self._pending, *self._clauses.flush()]
+        unspoken = [*self._unspoken(), *self._pending, *self._clauses.flush()]
         self._pending.clear()
-        self._send_clauses(unsaid, speech)
+        self._send_clauses(unspoken, speech)
         if not self._all_words:
             await super()._pass_on(speech)
             return
@@ -178,7 +178,7 @@ class SpeechReply(Reply):
             speech.finish()
         self._post(e.ModelFinished(self._turn, self._revision, "stop"))
 
-    def _unsaid(self) -> list[str]:
+    def _unspoken(self) -> list[str]:
         """Return the rest of the clause whose audio broke off, from the word that was being said."""
         left_chars = max(0, self._begun_chars - self._sound_ms // MS_PER_CHAR)
         said = self._latest[: len(self._latest) - left_chars]

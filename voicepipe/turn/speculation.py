@@ -44,7 +44,7 @@ class _Account:
     used: float = _PRIOR_STARTS * _PRIOR_USED
     saved_ms: float = _PRIOR_STARTS * _PRIOR_USED * _PRIOR_SAVED_MS
     output_tokens: float = 0.0
-    """Tokens written in vain."""
+    """Wasted output tokens."""
 
     # Bounded: the oldest answer is dropped.
     answers_ms: deque[int] = field(default_factory=lambda: deque(maxlen=_ANSWERS))

@@ -60,13 +60,13 @@ from voicepipe.wiring.answer_judge import JudgedTurns, answer_judge_of
 from voicepipe.wiring.audio import Audio
 from voicepipe.wiring.chat import Chat
 from voicepipe.wiring.cluster import node_of, shared_state
+from voicepipe.wiring.detached_tasks import DetachedTasks
 from voicepipe.wiring.embeddings import Embeddings
 from voicepipe.wiring.engine import LocalModels, is_local_everywhere
 from voicepipe.wiring.knowledge import knowledge_of
 from voicepipe.wiring.mcp import open_mcp
 from voicepipe.wiring.metrics import Counts, log_turn, metrics_of
 from voicepipe.wiring.model_routing import keep_distances
-from voicepipe.wiring.outlasting import Outlasting
 from voicepipe.wiring.prices import check_quota_prices
 from voicepipe.wiring.reload import Reload, SettingsInForce
 from voicepipe.wiring.responses import open_responses, purge_responses
@@ -203,8 +203,8 @@ async def _open(
         servers = await mcp.connected(settings)
         mcp.put_in_force(settings, servers)
         stages = Stages(settings, sounds=sounds, tools=tools.of(settings), mcp=servers)
-        outlasting = Outlasting(group)
-        sessions = Sessions(settings, stages, sink, journals, recordings, loop, feed, knowledge, outlasting)
+        detached_tasks = DetachedTasks(group)
+        sessions = Sessions(settings, stages, sink, journals, recordings, loop, feed, knowledge, detached_tasks)
         session_events.summarize_with(sessions.summary_of_call)
         session_events.store_summaries(sessions.is_summarized, partial(store_summary, turns))
         session_events.wait_for_records(sink.when_passed_on)
@@ -290,7 +290,7 @@ async def _open(
             if not is_open:
                 tokens.prepare()
             yield Running(base_url, is_open, reload, models.warmed, context.live_sessions.slots.owner)
-        outlasting.stop()
+        detached_tasks.stop()
         for task in tasks:
             task.cancel()
 

@@ -44,9 +44,9 @@ from voicepipe.turn.notifications import ActionTaken, Notification, StageJudged,
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import BudgetActionSettings, CoreSettings, LanguageSettings, SpeculationLimits
 from voicepipe.wiring.agent_hooks import AgentHooks
+from voicepipe.wiring.detached_tasks import DetachedTasks
 from voicepipe.wiring.mcp import check_requested, open_requested
 from voicepipe.wiring.model_routing import Router
-from voicepipe.wiring.outlasting import Outlasting
 from voicepipe.wiring.prices import Prices
 from voicepipe.wiring.stages import Stages
 
@@ -72,10 +72,10 @@ class Sessions:
         loop: EventLoopMonitor,
         feed: Feed,
         knowledge: Mapping[str, Knowledge],
-        outlasting: Outlasting,
+        detached_tasks: DetachedTasks,
     ) -> None:
         """`knowledge`: the documents of each agent that has any."""
-        self._outlasting = outlasting
+        self._detached_tasks = detached_tasks
         self._settings, self._sink, self._all_stages = settings, sink, stages
         self._journals, self._recordings, self._loop, self._feed = journals, recordings, loop, feed
         self._knowledge = knowledge
@@ -160,7 +160,7 @@ class Sessions:
         if python is None:
             return None
         variables = [name for name, _ in self._settings.agents[agent].variables]
-        return AgentHooks(python, session, self._outlasting.start, variables)
+        return AgentHooks(python, session, self._detached_tasks.start, variables)
 
     def _record_handler(self, grant: SessionGrant, agent: str) -> Callable[[TurnRecord], None]:
         """Return what takes the records of an agent's turns."""
@@ -262,7 +262,7 @@ class Sessions:
             store_record=store_record,
             records_written=partial(self._sink.wait_until_written, grant.session_id),
             restore_record=self.records_of(grant, grant.agent, clock.unix_ms()),
-            start_outlasting=self._outlasting.start,
+            start_detached=self._detached_tasks.start,
             hand_over=hand_over,
             **({} if hooks is None else _hooks_of(hooks)),
             charge=charge_phrases,

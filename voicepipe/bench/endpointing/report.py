@@ -69,7 +69,7 @@ def table(results: Sequence[Line]) -> Iterator[str]:
 
 
 def _part(results: Sequence[Line]) -> Iterator[str]:
-    heads = ("rule", "turn latency p50/p90", "overlapped", "broken", "missed", "work begins", "starts in vain")
+    heads = ("rule", "turn latency p50/p90", "overlapped", "broken", "missed", "work begins", "wasted starts")
     yield "| " + " | ".join(heads) + " |"
     yield "| " + " | ".join(["---"] * len(heads)) + " |"
     for each in results:
@@ -79,7 +79,7 @@ def _part(results: Sequence[Line]) -> Iterator[str]:
             _each(each.summaries, lambda summary: f"{summary.broken:.1f}") + " %",
             f"{each.summaries[0].missed:.1f} %",
             _pair(each.summaries[0].begun_ms),
-            _each(each.summaries, lambda summary: f"{summary.starts_in_vain:.2f}"),
+            _each(each.summaries, lambda summary: f"{summary.wasted_starts:.2f}"),
         )
         yield f"| {each.rule} | " + " | ".join(cells) + " |"
 
@@ -95,7 +95,7 @@ def _pair(values: tuple[float, float] | None) -> str:
 
 _COLUMNS: Final = (
     *("rule", "set", "condition", "ready_ms", "turns", "latency_p50_ms", "latency_p90_ms"),
-    *("overlapped_percent", "broken_percent", "missed_percent", "begun_p50_ms", "begun_p90_ms", "starts_in_vain"),
+    *("overlapped_percent", "broken_percent", "missed_percent", "begun_p50_ms", "begun_p90_ms", "wasted_starts"),
 )
 
 
@@ -109,4 +109,4 @@ def write_csv(path: Path, results: Sequence[Line]) -> None:
                 latency, begun = summary.latency_ms or ("", ""), summary.begun_ms or ("", "")
                 shares = (summary.overlapped, summary.broken, summary.missed)
                 head = (each.rule, each.set, each.condition, ready_ms, summary.n_turns)
-                writer.writerow((*head, *latency, *shares, *begun, summary.starts_in_vain))
+                writer.writerow((*head, *latency, *shares, *begun, summary.wasted_starts))

@@ -58,7 +58,7 @@ class TurnScore:
     broken: bool
     """The user went on later than that."""
 
-    starts_in_vain: int
+    wasted_starts: int
     """Number of starts of work on an answer that was discarded."""
 
     @property
@@ -78,12 +78,12 @@ def score(trace: Trace, rule: Rule, end_ms: int, ready_ms: int) -> TurnScore:
     latency_ms: int | None = None
     begun_ms: int | None = None
     overlapped = broken = False
-    n_in_vain = 0
+    n_wasted = 0
     for pause in trace.pauses:
         answer = _answer(pause, rule, ready_ms)
         resumed = pause.onset_ms is not None and pause.onset_ms < end_ms
         if resumed and pause.onset_ms is not None:
-            n_in_vain += answer.begun_at_ms is not None
+            n_wasted += answer.begun_at_ms is not None
             if answer.audible_at_ms is not None:
                 is_late = pause.onset_ms - answer.audible_at_ms > REVERSIBLE_MS
                 broken, overlapped = broken or is_late, overlapped or not is_late
@@ -93,7 +93,7 @@ def score(trace: Trace, rule: Rule, end_ms: int, ready_ms: int) -> TurnScore:
             begun_ms = None if answer.begun_at_ms is None else answer.begun_at_ms - end_ms
             break
     return TurnScore(
-        latency_ms=latency_ms, begun_ms=begun_ms, overlapped=overlapped, broken=broken, starts_in_vain=n_in_vain
+        latency_ms=latency_ms, begun_ms=begun_ms, overlapped=overlapped, broken=broken, wasted_starts=n_wasted
     )
 
 
@@ -121,7 +121,7 @@ class Summary:
     overlapped: float
     broken: float
     missed: float
-    starts_in_vain: float
+    wasted_starts: float
     """A turn."""
 
 
@@ -135,7 +135,7 @@ def summary(scores: Sequence[TurnScore]) -> Summary:
         overlapped=100 * sum(each.overlapped for each in scores) / n,
         broken=100 * sum(each.broken for each in scores) / n,
         missed=100 * sum(each.missed for each in scores) / n,
-        starts_in_vain=sum(each.starts_in_vain for each in scores) / n,
+        wasted_starts=sum(each.wasted_starts for each in scores) / n,
     )
 
 

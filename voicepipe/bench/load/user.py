@@ -123,7 +123,7 @@ class User:
         self._wire = wire
         self._frames, self._silent_frame, self._left, self._on_turn = frames, silent_frame, n_turns, on_turn
         self._turn: Turn | None = None
-        self._next_at_ms = self._unsaid = 0
+        self._next_at_ms = self._next_frame = 0
         self.late_ms: list[int] = []
         """The delay of each frame."""
 
@@ -169,10 +169,10 @@ class User:
             return self._silent_frame
         if self._left <= 0 or now_ms < self._next_at_ms:
             return self._silent_frame
-        frame = self._frames[self._unsaid]
-        self._unsaid += 1
-        if self._unsaid == len(self._frames):
-            self._unsaid, self._turn = 0, Turn(due_ms)
+        frame = self._frames[self._next_frame]
+        self._next_frame += 1
+        if self._next_frame == len(self._frames):
+            self._next_frame, self._turn = 0, Turn(due_ms)
         return frame
 
     def _close_if_over(self, turn: Turn, now_ms: int) -> None:

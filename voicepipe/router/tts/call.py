@@ -62,7 +62,7 @@ class SynthesizerCall(RacingCall[Spoken]):
         """Amount of text that it was given."""
 
         self._voice, self._clause, self._played_ms = speaker.voice(voice), clause, played_ms
-        self._unsaid: list[str] = []  # bounded: a turn's clauses, until the synthesizer is open
+        self._unsent: list[str] = []  # bounded: a turn's clauses, until the synthesizer is open
         self._finished = False
         self._speech: Speech | None = None
 
@@ -71,7 +71,7 @@ class SynthesizerCall(RacingCall[Spoken]):
         for clause in clauses:
             self.n_chars += len(clause)
             if self._speech is None:
-                self._unsaid.append(clause)
+                self._unsent.append(clause)
             else:
                 self._speech.say(clause)
 
@@ -103,9 +103,9 @@ class SynthesizerCall(RacingCall[Spoken]):
 
     def _begin(self, speech: Speech) -> None:
         self._speech = speech
-        for clause in self._unsaid:
+        for clause in self._unsent:
             speech.say(clause)
-        self._unsaid = []
+        self._unsent = []
         if self._finished:
             speech.finish()
 

@@ -203,7 +203,7 @@ _TELEPHONE_MS: Final = 90
 """Users on a telephone are waited for this much longer: they think and spell aloud.
 
 On the two speakers of one telephone call, 40 to 100 ms break one turn of 25 and not two, cross-validated, and with the
-weights that ship 90 to 100 ms; 0.44 starts a turn are in vain and not 0.72.
+weights that ship 90 to 100 ms; 0.44 starts a turn are wasted and not 0.72.
 """
 
 _REVERSIBLE_MS: Final = 1_000

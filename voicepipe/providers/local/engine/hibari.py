@@ -36,7 +36,7 @@ _TAIL_WITHIN_SENTENCE_MS: Final = 90
 class Hibari:
     """A voice in one thread; a sentence is one native call of 10 to 50 ms."""
 
-    lanes = 1
+    concurrency = 1
 
     def __init__(self) -> None:
         self._voice = importlib.import_module("hibari").Hibari(voice="heart", threads=1)

@@ -32,7 +32,7 @@ class Weights:
     slots: int
     """Sessions whose conversation stays in the cache. A further session reads its conversation again at each turn."""
 
-    lanes: int
+    concurrency: int
     """Answers at once; fewer than `slots`."""
 
     sampling: tuple[tuple[str, float | tuple[str, ...]], ...] = ()
@@ -51,7 +51,7 @@ MATCHING_TOKENS: Final = 3
 DRAFT_TOKENS: Final = 7
 """Prompt lookup: where the last tokens stand in the conversation already, the tokens that followed there are computed
 as a guess, in one batch. The answer stays the same; what repeats the conversation comes 1.1 to 1.8 times as fast
-(`tests/measure/prompt_lookup.py`). The answers of all lanes and their guesses must fit into a batch: beyond it
+(`tests/measure/prompt_lookup.py`). All answers at once and their guesses must fit into a batch: beyond it
 llama.cpp ends the process.
 """
 
@@ -78,7 +78,7 @@ class LlamaCpp:
     def __init__(self, listener: Path, weights: Weights) -> None:
         """`listener`: the address of the runtime's own HTTP listener. It cannot be switched off, so it gets a socket in
         the engine's private folder and a secret key."""
-        self.lanes = weights.lanes
+        self.concurrency = weights.concurrency
         self._context_tokens, self._sampling = weights.context_tokens, dict(weights.sampling)
         listener.unlink(missing_ok=True)
         runtime = importlib.import_module("xllamacpp")
@@ -261,9 +261,11 @@ def gguf_file(path: Path) -> Weights:
     The weights of the model that comes along are run as it is, in any quantization."""
     if profile_of(path) is SMOLLM2:
         return _smollm2_at(path)
-    return Weights(path=path, context_tokens=GGUF.context_tokens, slots=2, lanes=1)
+    return Weights(path=path, context_tokens=GGUF.context_tokens, slots=2, concurrency=1)
 
 
 def _smollm2_at(path: Path, *, scores: bool = False) -> Weights:
     context_tokens = SMOLLM2.context_tokens
-    return Weights(path=path, context_tokens=context_tokens, slots=4, lanes=2, sampling=AGAINST_LOOPS, scores=scores)
+    return Weights(
+        path=path, context_tokens=context_tokens, slots=4, concurrency=2, sampling=AGAINST_LOOPS, scores=scores
+    )

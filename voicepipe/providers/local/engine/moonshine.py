@@ -20,7 +20,7 @@ MAX_AUDIO_S: Final = 30
 class Moonshine:
     """A decoder; a decode is one native call, which cannot be interrupted (about 25 ms for each second of speech)."""
 
-    lanes = 1
+    concurrency = 1
 
     def __init__(self) -> None:
         transcriber = importlib.import_module("moonshine_voice.transcriber")

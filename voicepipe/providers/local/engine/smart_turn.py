@@ -54,7 +54,7 @@ class SmartTurn:
         ConfigError: naming `key`, when onnxruntime is not installed, or the file is no such model.
     """
 
-    lanes = 1
+    concurrency = 1
 
     def __init__(self, weights: Path | None, *, key: str = SMART_TURN) -> None:
         check_smart_turn(weights, key=key)

@@ -35,9 +35,9 @@ class Task:
 
 
 class Model(Protocol):
-    """A loaded model. `run` is called by `lanes` threads at once."""
+    """A loaded model. `run` is called by this many threads at once: `concurrency`."""
 
-    lanes: int
+    concurrency: int
 
     def run(self, task: Task) -> None:
         """Run the job and emit its replies, the final one too; stop at the next safe point once it is cancelled."""
@@ -52,9 +52,9 @@ class Worker:
         self.progress = wire.Progress(stage, "loading")
         self._load, self._on_progress = load, on_progress
         self._queue: FairQueue[Task] = FairQueue(limit=QUEUE_LIMIT, session_limit=SESSION_LIMIT)
-        self._lanes = 1
+        self._concurrency = 1
         self._meter = threading.Lock()
-        self._running_since_us: dict[int, int] = {}  # thread -> when it began its task; bounded by the lanes
+        self._running_since_us: dict[int, int] = {}  # thread -> when it began its task; bounded by the threads
         self._worked_us, self._read_us = 0, monotonic_us()
         self._start(self._load_and_work)
 
@@ -79,7 +79,7 @@ class Worker:
                 self._running_since_us[thread] = now_us
             worked_us, passed_us = self._worked_us, max(1, now_us - self._read_us)
             self._worked_us, self._read_us = 0, now_us
-        return min(1.0, worked_us / (passed_us * self._lanes))
+        return min(1.0, worked_us / (passed_us * self._concurrency))
 
     @contextmanager
     def _metered(self) -> Iterator[None]:
@@ -104,9 +104,9 @@ class Worker:
             log.exception("%s: can't load", self.progress.stage)
             self._fail(f"can't load the local {self.progress.stage} model: {error}")
             return
-        self._lanes = model.lanes
+        self._concurrency = model.concurrency
         self._report(wire.Progress(self.progress.stage, "ready", monotonic_ms() - began_ms))
-        for _ in range(model.lanes - 1):
+        for _ in range(model.concurrency - 1):
             self._start(lambda: self._work(model))
         self._work(model)
 

@@ -10,8 +10,8 @@ STOP_S: Final = 10.0
 """Seconds that they have when the server stops."""
 
 
-class Outlasting:
-    """Starts such tasks in the server's group. Each has a time limit of its own."""
+class DetachedTasks:
+    """Starts detached tasks in the server's group. Each has a time limit of its own."""
 
     def __init__(self, group: asyncio.TaskGroup) -> None:
         self._group = group
