@@ -32,7 +32,7 @@ ALL = (DEAR, CHEAP, ODD)
 
 @dataclass
 class Moment:
-    """An outlook with scripted answers."""
+    """Statistics with scripted values."""
 
     ttfts_ms: dict[str, float] = field(default_factory=dict)
     running: dict[str, int] = field(default_factory=dict)

@@ -56,7 +56,7 @@ async def test_a_phrase_that_is_known_waits_for_no_other() -> None:
         hangs.cancel()
 
 
-async def test_a_book_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_phrase_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest clause is dropped, and audio that is too long for a phrase is not stored."""
     monkeypatch.setattr(phrases, "MAX_SOUNDS", 2)
     cache = PhraseCache(FakeSynthesizer(TtsCue()))

@@ -35,11 +35,11 @@ async def test_a_filler_of_several_languages_is_ready_in_the_voice_of_each() -> 
         budget_actions=BudgetActionSettings(filler=FILLER),
     ).driver.core.context
     tts = FakeSynthesizer(TtsCue())
-    book = NotedVoice(tts, prepared=(FILLER,))
-    voices = SessionVoice(tts, "m", book, context, lambda event: None, lambda usd, by_client: None)
+    phrase_cache = NotedVoice(tts, prepared=(FILLER,))
+    voices = SessionVoice(tts, "m", phrase_cache, context, lambda event: None, lambda usd, by_client: None)
     await voices.prepare()
     assert not voices.lacks()
     for language, voice in (("es-ES", "Ana"), ("es-MX", "Maria"), ("en", "Heart"), (None, "Heart")):
         context.user_language = language
         assert voices.sound(FILLER) is not None
-        assert book.voice == voice
+        assert phrase_cache.voice == voice

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from voicepipe.turn.endpointing.completeness import (
     ANSWERED,
     CLOSED,
-    LEANING,
+    LIKELY_UNFINISHED,
     OPEN,
     PAUSED,
     SPELLING,
@@ -37,7 +37,7 @@ def test_vowel_signs_do_not_spell_a_word() -> None:
         ("I would like a.", OPEN),
         ("And then, um.", OPEN),
         ("Well I\u2019m", OPEN),
-        ("I want to go to", LEANING),
+        ("I want to go to", LIKELY_UNFINISHED),
         ("It was a long...", SPELLING),
         ("It was a long \u2014", SPELLING),
         ("My number is 4 1 5", SPELLING),
@@ -99,16 +99,18 @@ def test_other_languages_have_lists_of_their_own(
 ) -> None:
     """With the verbs that end in a preposition where there are such, and digits that are articles too."""
     classes = [unfinished(text, language) for text in (opens, leans, closes, dictates)]
-    assert classes == [OPEN, LEANING, UNKNOWN, SPELLING]
+    assert classes == [OPEN, LIKELY_UNFINISHED, UNKNOWN, SPELLING]
 
 
 @pytest.mark.parametrize("lists", VOCABULARIES.values(), ids=VOCABULARIES)
 def test_a_word_has_one_class(lists: Vocabulary) -> None:
     """The lists don't contradict one another; all are in lower case."""
-    assert not lists.opening & lists.leaning
+    assert not lists.opening & lists.likely_unfinished
     assert not lists.opening & lists.answers
-    assert not lists.leaning & lists.digits - {"uno", "una", "uma", "een"}
-    assert all(word == word.lower() for words in (lists.opening, lists.leaning, lists.answers) for word in words)
+    assert not lists.likely_unfinished & lists.digits - {"uno", "una", "uma", "een"}
+    assert all(
+        word == word.lower() for words in (lists.opening, lists.likely_unfinished, lists.answers) for word in words
+    )
 
 
 @pytest.mark.parametrize(
@@ -151,6 +153,6 @@ def test_any_text_has_a_class(text: str, language: str | None, after_question: b
         UNKNOWN,
         PAUSED,
         SPELLING,
-        LEANING,
+        LIKELY_UNFINISHED,
         OPEN,
     }

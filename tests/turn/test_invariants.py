@@ -289,7 +289,7 @@ class World:
 steps = st.lists(st.tuples(st.integers(0, 700), st.sampled_from(ACTIONS), st.integers(0, 9)), max_size=60)
 cores = st.builds(
     CoreSettings,
-    believes_short=st.booleans(),
+    short_words=st.booleans(),
     speculate=st.booleans(),
     budget_actions=st.sampled_from(
         (BudgetActionSettings(), BudgetActionSettings(filler="One moment.", filler_over_ms=600, apology="Sorry."))
@@ -366,7 +366,7 @@ SOFT_END = [(0, "start", 0), (0, "pause", 0), (0, "text", 0), (0, "quiet", 4)]
         *[(0, "token", 0), (0, "clause", 0), (0, "sound", 0), (92, "quiet", 0), (92, "text", 0)],
         *[(0, "start", 0), (0, "pause", 0), (0, "text", 0), (100, "commit", 0)],
     ],
-    core=replace(EAGER, believes_short=False, budget_actions=FILLER),
+    core=replace(EAGER, short_words=False, budget_actions=FILLER),
     softly=False,
 )
 @example(  # a sound stops a reply that was played to its end, and whose outcome waits
@@ -401,7 +401,7 @@ SOFT_END = [(0, "start", 0), (0, "pause", 0), (0, "text", 0), (0, "quiet", 4)]
         *[(0, "clause", 0), (0, "finished", 0), (0, "voice_done", 0), (0, "sound", 1), (0, "sent", 0)],
         *[(332, "start", 7), (0, "pause", 7), (0, "text", 7)],
     ],
-    core=replace(EAGER, believes_short=False),
+    core=replace(EAGER, short_words=False),
     softly=True,
 )
 @example(  # a reply that is stopped while its function runs
@@ -412,7 +412,7 @@ SOFT_END = [(0, "start", 0), (0, "pause", 0), (0, "text", 0), (0, "quiet", 4)]
     ],
     core=replace(
         EAGER,
-        believes_short=False,
+        short_words=False,
         budget_actions=FILLER,
         deadlines=Deadlines(utterance_ms=5_000, transcript_ms=900, first_output_ms=2_000, progress_ms=1_500),
     ),
@@ -439,7 +439,7 @@ SOFT_END = [(0, "start", 0), (0, "pause", 0), (0, "text", 0), (0, "quiet", 4)]
     ],
     core=replace(
         EAGER,
-        believes_short=False,
+        short_words=False,
         speculate=False,
         deadlines=Deadlines(utterance_ms=5_000, transcript_ms=900, first_output_ms=2_000, progress_ms=1_500),
     ),
@@ -480,7 +480,7 @@ SOFT_END = [(0, "start", 0), (0, "pause", 0), (0, "text", 0), (0, "quiet", 4)]
     ],
     core=replace(
         EAGER,
-        believes_short=True,
+        short_words=True,
         speculate=True,
         deadlines=Deadlines(utterance_ms=5_000, transcript_ms=900, first_output_ms=2_000, progress_ms=1_500),
     ),
@@ -514,7 +514,7 @@ SOFT_END = [(0, "start", 0), (0, "pause", 0), (0, "text", 0), (0, "quiet", 4)]
     ],
     core=replace(
         EAGER,
-        believes_short=True,
+        short_words=True,
         speculate=False,
         deadlines=Deadlines(utterance_ms=5_000, transcript_ms=900, first_output_ms=2_000, progress_ms=1_500),
     ),
@@ -537,7 +537,7 @@ SOFT_END = [(0, "start", 0), (0, "pause", 0), (0, "text", 0), (0, "quiet", 4)]
     ],
     core=replace(
         EAGER,
-        believes_short=True,
+        short_words=True,
         speculate=False,
         deadlines=Deadlines(utterance_ms=5_000, transcript_ms=900, first_output_ms=2_000, progress_ms=1_500),
     ),
@@ -650,7 +650,7 @@ FILLED_TWICE = [
     plot=FILLED_TWICE,
     softly=False,
     core=CoreSettings(
-        believes_short=False,
+        short_words=False,
         budget_actions=FILLER,
         deadlines=Deadlines(utterance_ms=5_000, transcript_ms=900, first_output_ms=2_000, progress_ms=1_500),
     ),

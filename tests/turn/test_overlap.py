@@ -279,12 +279,12 @@ def test_an_acknowledgement_among_others_does_not_add_up() -> None:
 def test_words_of_a_nonlexical_sound_are_ignored() -> None:
     """Of a hum of less than a second, only a word to stop counts; of a sound that only words have, all do."""
     for words, ends_as in (("And six and six", "no_words"), ("Stop.", "stop_word")):
-        scenario = talking(believes_short=False)
+        scenario = talking(short_words=False)
         scenario.speaks(100)
         scenario.pauses()
         scenario.transcribes(words)
         assert kinds(scenario)[-1] == ends_as
-    scenario = talking(believes_short=False)
+    scenario = talking(short_words=False)
     scenario.speaks(0)
     scenario.driver.at(scenario.driver.now_ms + 150, e.SpeechWentOn(150, nonlexical=False))
     scenario.pauses()

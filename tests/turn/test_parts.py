@@ -106,7 +106,7 @@ def test_only_an_earlier_deadline_sets_the_alarm_again() -> None:
     """A later one is seen when the earlier has passed."""
     context = TurnContext("s", CoreSettings(), TurnSettings())
     alarms = []
-    a, b, c = Timer(Due.REPLY, 1), Timer(Due.REPLY, 2), Timer(Due.DOUBT)
+    a, b, c = Timer(Due.REPLY, 1), Timer(Due.REPLY, 2), Timer(Due.VAD_CONFIRMS)
     for timer, at_ms in ((b, 500), (c, 900), (a, 300)):
         context.timers.set(timer, at_ms)
         alarms.append(context.timers.wake_ms())

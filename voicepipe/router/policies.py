@@ -1,7 +1,7 @@
 """Policies that select the models and their order: each is pure, has one rule, and composes with the others.
 
 A policy gets the candidates in the order so far and returns them in its own order. Candidates that it leaves out get
-the request only when all others have failed. Facts of the present moment come as an `Outlook`.
+the request only when all others have failed. Present statistics come as `PolicyStats`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class RoutingQuery(NamedTuple):
         return self.user or self.session
 
 
-class Outlook(Protocol):
+class PolicyStats(Protocol):
     """The present statistics that policies read."""
 
     def ttft_ms(self, candidate: Candidate) -> float:
@@ -71,7 +71,7 @@ class Outlook(Protocol):
         ...
 
 
-Policy = Callable[[Candidates, RoutingQuery, Outlook], Candidates]
+Policy = Callable[[Candidates, RoutingQuery, PolicyStats], Candidates]
 
 
 def chain(*policies: Policy) -> Policy:
@@ -79,27 +79,27 @@ def chain(*policies: Policy) -> Policy:
     if len(policies) == 1:
         return policies[0]
 
-    def all_of_them(candidates: Candidates, query: RoutingQuery, outlook: Outlook) -> Candidates:
+    def all_of_them(candidates: Candidates, query: RoutingQuery, stats: PolicyStats) -> Candidates:
         for policy in policies:
-            candidates = policy(candidates, query, outlook)
+            candidates = policy(candidates, query, stats)
         return candidates
 
     return all_of_them
 
 
-def given(candidates: Candidates, query: RoutingQuery, outlook: Outlook) -> Candidates:
+def given(candidates: Candidates, query: RoutingQuery, stats: PolicyStats) -> Candidates:
     """Return the candidates in the order in which they were written."""
     return candidates
 
 
-def by_price(candidates: Candidates, query: RoutingQuery, outlook: Outlook) -> Candidates:
+def by_price(candidates: Candidates, query: RoutingQuery, stats: PolicyStats) -> Candidates:
     """Return the cheapest first, by a usual turn of a voice agent: long input, short output."""
     return tuple(sorted(candidates, key=lambda each: each.answer_usd(1_500, 80, warm=False)))
 
 
-def by_ttft(candidates: Candidates, query: RoutingQuery, outlook: Outlook) -> Candidates:
+def by_ttft(candidates: Candidates, query: RoutingQuery, stats: PolicyStats) -> Candidates:
     """Return the one with the shortest recent time to the first token first."""
-    return tuple(sorted(candidates, key=outlook.ttft_ms))
+    return tuple(sorted(candidates, key=stats.ttft_ms))
 
 
 def by_region(region: str) -> Policy:
@@ -107,9 +107,9 @@ def by_region(region: str) -> Policy:
     they are alike, the region with the most leading words in common with the server's. What was not measured is
     last."""
 
-    def near(candidates: Candidates, query: RoutingQuery, outlook: Outlook) -> Candidates:
+    def near(candidates: Candidates, query: RoutingQuery, stats: PolicyStats) -> Candidates:
         def rank(each: Candidate) -> tuple[float, int]:
-            distance_ms = outlook.distance_ms(each)
+            distance_ms = stats.distance_ms(each)
             steps = math.inf if distance_ms is None else distance_ms // NEAR_MS
             return steps, -_words_shared(each.region, region)
 
@@ -118,23 +118,23 @@ def by_region(region: str) -> Policy:
     return near
 
 
-def sticky(candidates: Candidates, query: RoutingQuery, outlook: Outlook) -> Candidates:
+def sticky(candidates: Candidates, query: RoutingQuery, stats: PolicyStats) -> Candidates:
     """Return the same candidate first for the same user or session, while it is there and not overloaded: its cache
     is warm.
 
     Rendezvous hashing: when a candidate is removed, only its own sessions move.
     """
     ordered = sorted(candidates, key=lambda each: _digest(f"{query.key}\0{each.spec}"), reverse=True)
-    n_running = sum(map(outlook.in_flight, candidates)) + 1
+    n_running = sum(map(stats.in_flight, candidates)) + 1
     most = math.ceil(MAX_LOAD * n_running / max(1, len(candidates)))
-    return tuple(sorted(ordered, key=lambda each: outlook.in_flight(each) >= most))
+    return tuple(sorted(ordered, key=lambda each: stats.in_flight(each) >= most))
 
 
 def cascade(easy: frozenset[str], medium: frozenset[str], class_of: Callable[[RoutingQuery], Complexity]) -> Policy:
     """Return a policy that sends easy questions to the models in `easy`, medium ones to those in `medium`, and all
     others to the rest. A class without models gets those of the next harder one; the hardest, all."""
 
-    def tiers(candidates: Candidates, query: RoutingQuery, outlook: Outlook) -> Candidates:
+    def tiers(candidates: Candidates, query: RoutingQuery, stats: PolicyStats) -> Candidates:
         groups: dict[Complexity, Candidates] = {
             "easy": tuple(each for each in candidates if each.spec in easy),
             "medium": tuple(each for each in candidates if each.spec in medium),

@@ -2,10 +2,10 @@
 
 A provider in a bad minute answers everything several times later. So a time is the product of two values, and on bins
 that grow by the same factor a sum: a draw from the shape, and the pace, a whole number of bins. The pace is a hidden
-state with a belief (a discrete Bayes filter): it stays for minutes, drifts a little, and jumps now and then. A few late
-answers in a row move the belief; one straggler doesn't. The shape is a life table (Kaplan, Meier, "Nonparametric
-Estimation from Incomplete Observations", J. Amer. Statist. Assoc. 53 (1958)): of the calls still silent at the
-beginning of a bin, the share that answered within it.
+state with a posterior (a discrete Bayes filter): it stays for minutes, drifts a little, and jumps now and then. A few
+late answers in a row move the posterior; one straggler doesn't. The shape is a life table (Kaplan, Meier,
+"Nonparametric Estimation from Incomplete Observations", J. Amer. Statist. Assoc. 53 (1958)): of the calls still silent
+at the beginning of a bin, the share that answered within it.
 
 A loser that is closed after 300 ms has shown only that it takes longer than 300 ms. Leaving it out, or taking the 300
 ms for its answer, would make a slow model look fast. Both parts learn from it as from a censored time.
@@ -71,10 +71,10 @@ MIN_LIKELIHOOD: Final = 1e-6
 """Of a time at any pace, so that no time is impossible."""
 
 HALF_LIFE_MS: Final = 120_000
-"""Half-life of the belief in a pace that differs from the usual one: that of a provider's bad minutes."""
+"""Half-life of the probability of a pace that differs from the usual one: that of a provider's bad minutes."""
 
 JUMP_SHARE: Final = 0.05
-"""Of the pace that follows a lost belief, the part that may be any; the rest is as usual."""
+"""Of the distribution after a jump, the part that may be any pace; the rest is as usual."""
 
 DRIFT_PER_S: Final = 0.02
 """Chance of a step to a neighbouring pace, per second."""
@@ -106,7 +106,7 @@ class Survival:
         self._spoke = np.zeros(N_BINS)
         self._shape: tuple[Curve, Curve] | None = None
         self._stayed_ms = np.zeros(N_PACES)
-        self._belief = self._after_jump()
+        self._posterior = self._after_jump()
         self._at_ms: float | None = None
         self._pending: deque[tuple[float, float, bool]] = deque()  # bounded by `_record`: the oldest is learned from
 
@@ -154,7 +154,7 @@ class Survival:
                 raise ValueError(f"expected {n} counts of 0 or more for each model")
         self._pending.clear()  # these counts replace what came before
         self._silent, self._spoke, self._stayed_ms = silent, spoke, stayed_ms
-        self._belief, self._at_ms, self._shape = self._after_jump(), None, None
+        self._posterior, self._at_ms, self._shape = self._after_jump(), None, None
 
     def _record(self, ms: float, now_ms: float, spoke: bool) -> None:
         self._pending.append((ms, now_ms, spoke))
@@ -170,15 +170,15 @@ class Survival:
         silent, answered = self._table()
         at = self._bin(ms)
         bins = SHAPE_BINS[at]
-        belief = self._expected(now_ms)
-        belief *= np.maximum((answered if spoke else silent)[bins], MIN_LIKELIHOOD)
-        belief /= belief.sum()
-        counts: Curve = np.bincount(bins, belief, N_BINS).astype(np.float64, copy=False)
+        posterior = self._expected(now_ms)
+        posterior *= np.maximum((answered if spoke else silent)[bins], MIN_LIKELIHOOD)
+        posterior /= posterior.sum()
+        counts: Curve = np.bincount(bins, posterior, N_BINS).astype(np.float64, copy=False)
         self._shape_learns(counts, 1.0 if spoke else _waited_share(ms, at), spoke)
         passed_ms = 0.0 if self._at_ms is None else min(max(0.0, now_ms - self._at_ms), MAX_COUNTED_MS)
         self._stayed_ms *= 0.5 ** (passed_ms / STAYED_HALF_LIFE_MS)
-        self._stayed_ms += passed_ms * belief
-        self._belief, self._at_ms = belief, max(now_ms, self._at_ms or now_ms)
+        self._stayed_ms += passed_ms * posterior
+        self._posterior, self._at_ms = posterior, max(now_ms, self._at_ms or now_ms)
 
     def _shape_learns(self, counts: Curve, share: float, spoke: bool) -> None:
         """Count a time, spread over bins. A call that was closed counts in its bin for the share that was waited
@@ -205,15 +205,15 @@ class Survival:
         return shape
 
     def _expected(self, now_ms: float) -> Curve:
-        """Return the belief in each pace at that time, before its answer; a new array."""
-        belief: Curve = self._belief
+        """Return the probability of each pace at that time, before its answer; a new array."""
+        posterior: Curve = self._posterior
         passed_ms = 0.0 if self._at_ms is None else max(0.0, now_ms - self._at_ms)
         if not passed_ms:
-            return belief.copy()
+            return posterior.copy()
         lost = 1 - 0.5 ** (passed_ms / HALF_LIFE_MS)
         step = min(0.25, DRIFT_PER_S * passed_ms / 1_000)
-        expected: Curve = (1 - 2 * step) * belief
-        stepped = step * belief
+        expected: Curve = (1 - 2 * step) * posterior
+        stepped = step * posterior
         expected[1:] += stepped[:-1]
         expected[:-1] += stepped[1:]
         expected *= 1 - lost
@@ -223,8 +223,8 @@ class Survival:
 
     def _after_jump(self) -> Curve:
         usual = PRIOR_STAYED + self._stayed_ms
-        belief: Curve = usual * ((1 - JUMP_SHARE) / usual.sum()) + JUMP_SHARE / N_PACES
-        return belief
+        prior: Curve = usual * ((1 - JUMP_SHARE) / usual.sum()) + JUMP_SHARE / N_PACES
+        return prior
 
     @staticmethod
     def _bin(ms: float) -> int:

@@ -158,11 +158,11 @@ class CannedModel:
 
 
 class PhraseSynthesizer:
-    """A `Synthesizer` for text that is in a phrase book, or will be."""
+    """A `Synthesizer` for text that is in a phrase cache, or will be."""
 
-    def __init__(self, book: PhraseCache, synthesizer: Synthesizer) -> None:
+    def __init__(self, cache: PhraseCache, synthesizer: Synthesizer) -> None:
         self.name, self.voices = synthesizer.name, synthesizer.voices
-        self._book = book
+        self._cache = cache
 
     def keep_warm(self, voice: Voice) -> AbstractContextManager[None]:
         """Do nothing."""
@@ -174,15 +174,15 @@ class PhraseSynthesizer:
 
     @asynccontextmanager
     async def _open(self, voice: Voice) -> AsyncIterator[_CannedStream]:
-        yield _CannedStream(self._book, voice)
+        yield _CannedStream(self._cache, voice)
 
 
 class _CannedStream:
-    """One turn's speech from a phrase book. All clauses are queued before playback starts: a `CannedModel` returns them
-    at once."""
+    """One turn's speech from a phrase cache. All clauses are queued before playback starts: a `CannedModel` returns
+    them at once."""
 
-    def __init__(self, book: PhraseCache, voice: Voice) -> None:
-        self._book, self._voice = book, voice
+    def __init__(self, cache: PhraseCache, voice: Voice) -> None:
+        self._cache, self._voice = cache, voice
         self._clauses: list[str] = []  # bounded: one phrase of the settings
         self._finished = asyncio.Event()
 
@@ -195,6 +195,6 @@ class _CannedStream:
     async def __aiter__(self) -> AsyncIterator[SpeechEvent]:
         await self._finished.wait()
         for number, clause in enumerate(self._clauses):
-            if self._book.has(self._voice, clause):
-                yield CachedSpeech(self._book.name, len(clause))
-            yield Spoken(number, await self._book.make(self._voice, clause))
+            if self._cache.has(self._voice, clause):
+                yield CachedSpeech(self._cache.name, len(clause))
+            yield Spoken(number, await self._cache.make(self._voice, clause))

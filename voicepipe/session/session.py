@@ -106,8 +106,7 @@ class Session:
         self._writer = SnapshotWriter()
         self._outbox = Outbox(held_weakly(self._on_sent), held_weakly(self._on_full), self._writer.pending_write)
         self._read_limit = ReadLimit()
-        believes_short = stages.transcriber.capabilities.short_words
-        core = replace(settings, believes_short=believes_short)
+        core = replace(settings, short_words=stages.transcriber.capabilities.short_words)
         opening = Opening(grant.session_id, config.turn_settings(), core, stages.strategies)
         self._core, journal = opening.rebuilt(), hooks.open_journal(opening)
         self._journal = None if journal is NO_JOURNAL else IsolatedJournal(journal)
@@ -138,9 +137,9 @@ class Session:
         self._prompt_builder = PromptBuilder(
             stages.model, stages.llm_model, grant, self._core, self._clock, Redactor(stages.redact_for_llm)
         )
-        book = stages.phrases or PhraseCache(stages.synthesizer)
+        phrases = stages.phrases or PhraseCache(stages.synthesizer)
         self._voices = SessionVoice(
-            stages.synthesizer, stages.tts_model, book, self._core.context, post, hooks.charge, stages.pronunciations
+            stages.synthesizer, stages.tts_model, phrases, self._core.context, post, hooks.charge, stages.pronunciations
         )
         self._preparation = Preparation(self._voices)
         self._replies = Replies(

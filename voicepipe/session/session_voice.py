@@ -31,7 +31,7 @@ class SessionVoice:
         self,
         synthesizer: Synthesizer,
         model: str,
-        book: PhraseCache,
+        phrase_cache: PhraseCache,
         context: TurnContext,
         post: Callable[[e.Event], None],
         charge: Charge,
@@ -39,7 +39,7 @@ class SessionVoice:
     ) -> None:
         """`charge` gets the cost of phrases spoken ahead."""
         self._pronunciations = pronunciations
-        self.synthesizer, self.book = synthesizer, book
+        self.synthesizer, self.phrase_cache = synthesizer, phrase_cache
         self._charge = charge
         self._first: Voice | None = None
         self._model, self._context, self._post = model, context, post
@@ -47,7 +47,7 @@ class SessionVoice:
 
     def use(self, synthesizer: Synthesizer, model: str, pronunciations: tuple[tuple[str, str], ...]) -> None:
         """Speak with another TTS from now on. The phrases stay the same, and are spoken ahead in its voice."""
-        self.book = PhraseCache(synthesizer, prepared=self.book.prepared)
+        self.phrase_cache = PhraseCache(synthesizer, prepared=self.phrase_cache.prepared)
         self.synthesizer, self._model, self._pronunciations, self._first = synthesizer, model, pronunciations, None
 
     def voice(self, reply: ReplySettings) -> Voice:
@@ -92,28 +92,28 @@ class SessionVoice:
     def synthesizer_of(self, words: str) -> Synthesizer:
         """Return the synthesizer for a known text: with the stored audio of phrases, or the usual one."""
         prepared = (each for each, _ in self._prepared)
-        is_phrase = words in (*prepared, *self.book.repeated, *phrases_of(self._context))
-        return PhraseSynthesizer(self.book, self.synthesizer) if is_phrase else self.synthesizer
+        is_phrase = words in (*prepared, *self.phrase_cache.repeated, *phrases_of(self._context))
+        return PhraseSynthesizer(self.phrase_cache, self.synthesizer) if is_phrase else self.synthesizer
 
     def lacks(self) -> bool:
         """Return whether a phrase that should be ready is not ready in the present voice."""
-        return any(self.book.sound(voice, words) is None for words, voice in self._prepared)
+        return any(self.phrase_cache.sound(voice, words) is None for words, voice in self._prepared)
 
     def sound(self, words: str) -> Samples | None:
         """Return a phrase's audio, int16 at 24 kHz, (n_samples,), in its voice now; None: it is not ready."""
-        return self.book.sound(self._voice_of(words), words)
+        return self.phrase_cache.sound(self._voice_of(words), words)
 
     @property
     def _prepared(self) -> tuple[tuple[str, Voice], ...]:
         """Return the phrases that should be ready, each with its voice: the agent's, and the fillers of its languages.
         Several languages may have the same one."""
         fillers = ((each.filler, self._voice_in(each)) for each in self._context.settings.languages if each.filler)
-        return (*((words, self.usual) for words in self.book.prepared), *fillers)
+        return (*((words, self.usual) for words in self.phrase_cache.prepared), *fillers)
 
     def _voice_of(self, words: str) -> Voice:
         """Return the voice of a phrase now: the filler of the language that the user speaks has that language's."""
         spoken = languages.spoken_now(self._context)
-        if (spoken is None or spoken.filler != words) and words not in self.book.prepared:
+        if (spoken is None or spoken.filler != words) and words not in self.phrase_cache.prepared:
             spoken = next((each for each in self._context.settings.languages if each.filler == words), None)
         return self.usual if spoken is None or spoken.filler != words else self._voice_in(spoken)
 
@@ -124,7 +124,7 @@ class SessionVoice:
         """Send the core the list of phrases that can be said at once."""
         self._changed.set()
         self._first = self._first or self.usual
-        late = {words for words, voice in self._prepared if self.book.sound(voice, words) is None}
+        late = {words for words, voice in self._prepared if self.phrase_cache.sound(voice, words) is None}
         required = (words for words in phrases_of(self._context) if words not in late)
         ready = frozenset(words for words in required if self.sound(words) is not None)
         if ready != self._context.phrases:
@@ -137,11 +137,11 @@ class SessionVoice:
         try:
             for words, voice in self._prepared:
                 for clause in clauses_of(words):
-                    await self.book.make(voice, clause, paid=pay)
+                    await self.phrase_cache.make(voice, clause, paid=pay)
         except (StageError, Overload):
             return  # replies will fail likewise, and report it
         except Exception as bug:
-            log_crash(f"tts by {self.book.name}", bug)
+            log_crash(f"tts by {self.phrase_cache.name}", bug)
             return
         self.report_ready()
 

@@ -327,7 +327,7 @@ class AgentSide:
         turn = self.replies.remembered(event.item_id)
         if turn is None or not turn.audio.sent_ms:
             return
-        played_ms = responses.believed_ms(turn, event.played_ms)
+        played_ms = responses.clamped_ms(turn, event.played_ms)
         is_estimated = responses.record_carrier_delay(turn, event.carrier_estimated_ms)
         is_changed = responses.record_audible(turn, played_ms, event.input_ms, now_ms) or is_estimated
         if turn.reply.gate is Gate.SUSPENDED:

@@ -38,7 +38,7 @@ class AudioRequests:
         speaking = self._user.turn if self._user.state in open_states else None
         turn = speaking or self._context.new_turn("commit")
         turn.add(utterance)
-        if self._user.state is not User.HOLDING or self._user.doubtful:
+        if self._user.state is not User.HOLDING or self._user.only_stt_reports:
             utterance.pauses += 1
             utterance.audio_end_ms = utterance.audio_start_ms + event.buffered_ms
             turn.marks[attribution.VOICED_LAST] = now_ms if event.last_voiced_ms is None else event.last_voiced_ms

@@ -29,7 +29,7 @@ from voicepipe.turn.turn import Turn
 class Due(IntEnum):
     """The kinds of timers. When several run out at the same time, the first kind here is handled first."""
 
-    DOUBT = 1
+    VAD_CONFIRMS = 1
     """Without a pause in the VAD by then, the STT was wrong about the end of speech."""
 
     FILLER = 2

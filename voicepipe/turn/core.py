@@ -438,7 +438,7 @@ class Core:
         else:
             self.agent.fail(turn, stage, why, now_ms)
 
-    def _doubt_over(self) -> None:
+    def _vad_contradicts(self) -> None:
         """Drop the speculative reply: the user speaks on."""
         if (turn := self.user.go_on()) is not None:
             self.agent.revise(turn)
@@ -463,7 +463,7 @@ class Core:
         user, interruptions = self.user, self._interruptions
         return {
             Due.CONTINUE: lambda timer, now_ms: self._soft.overdue(now_ms),
-            Due.DOUBT: lambda timer, now_ms: self._doubt_over(),
+            Due.VAD_CONFIRMS: lambda timer, now_ms: self._vad_contradicts(),
             Due.EFFECTS: lambda timer, now_ms: self._soft.effects_due(timer.number, now_ms),
             Due.FILLER: lambda timer, now_ms: None,  # `BudgetActions.update` acts on it, as after every event
             Due.FINAL_TEXT: lambda timer, now_ms: user.text_overdue(timer.number, now_ms),

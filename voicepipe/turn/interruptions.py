@@ -83,10 +83,10 @@ class Overlap:
         self.voiced_ms, self.echoes = self.earlier_ms + event.voiced_ms, event.echoes
         self.nonlexical = self.nonlexical and event.nonlexical
 
-    def is_believed(self, core: CoreSettings) -> bool:
+    def is_reliable(self, core: CoreSettings) -> bool:
         """Return whether a text of it can be the user's words, and words at all."""
         spoke = self.voiced_ms >= SUSTAINED_MS or not self.nonlexical
-        return not self.echoes and (core.believes_short or spoke)
+        return not self.echoes and (core.short_words or spoke)
 
     @property
     def dismiss_reason(self) -> a.DismissReason:
@@ -211,7 +211,7 @@ class Interruptions:
         match overlap.meaning:
             case "stop_word":
                 self._take("stop_word", now_ms)
-            case "words" if overlap.is_believed(self._context.core):
+            case "words" if overlap.is_reliable(self._context.core):
                 self._take("words", now_ms)
             case "acknowledgement" | "echo":
                 overlap.excused_ms = overlap.voiced_ms

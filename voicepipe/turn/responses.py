@@ -188,7 +188,7 @@ def _mark_missed(turn: Turn, missed_ms: int, now_ms: int) -> None:
     turn.marks[attribution.FIRST_AUDIBLE] = max(first_audible_ms, now_ms + turn.audio.audible_at_ms - arrived_ms)
 
 
-def believed_ms(turn: Turn, played_ms: int) -> int:
+def clamped_ms(turn: Turn, played_ms: int) -> int:
     """Return a reported playback position clamped to what is possible: from 0 to what was sent."""
     return min(max(0, played_ms), turn.audio.sent_ms)
 

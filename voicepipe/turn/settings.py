@@ -361,7 +361,7 @@ class CoreSettings:
     summarizes: bool = False
     """Whether an LLM summarizes the items that are about to leave the history of the answering LLM."""
 
-    believes_short: bool = True
+    short_words: bool = True
     """Whether the STT's text of less than 1 s of speech is reliable."""
 
     def __post_init__(self) -> None:

@@ -165,7 +165,7 @@ class SoftStarts:
         known = language or self._context.settings.language or self._context.user_language
         overlap.meaning = backchannels.meaning(text, known, agent=said)
         lexical = overlap.meaning not in ("nothing", "echo") and not backchannels.is_sound(text)
-        if not lexical or not overlap.is_believed(self._context.core):
+        if not lexical or not overlap.is_reliable(self._context.core):
             return False
         self._resume(pending, now_ms)
         return True

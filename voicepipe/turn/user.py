@@ -17,7 +17,7 @@ from voicepipe.turn.record import attribution
 from voicepipe.turn.states import SpeechEnd, Transcript, User
 from voicepipe.turn.turn import Turn, Utterance
 
-DOUBT_MS = 300
+VAD_CONFIRMS_MS = 300
 """How long the STT's end-of-speech event is trusted while the VAD still detects speech, in ms.
 
 The VAD detects a pause 80 ms after the last voiced sample, or up to 230 ms when speech fades slowly.
@@ -135,7 +135,7 @@ class UserSide:
         return self.manual or self.state is User.SPEAKING
 
     @property
-    def doubtful(self) -> bool:
+    def only_stt_reports(self) -> bool:
         """Return whether only the STT reports the end of speech."""
         return self.speech_end is SpeechEnd.REPORTED
 
@@ -145,19 +145,19 @@ class UserSide:
         """Open a turn when the user speaks, or go on with the turn that seemed to be over."""
         if self.turn is None:
             self.turn = self._context.new_turn("vad")
-        elif not self.doubtful and attribution.VOICED_LAST in self.turn.marks:
+        elif not self.only_stt_reports and attribution.VOICED_LAST in self.turn.marks:
             self._end.pauses.resumed(max(0, event.onset_ms - self.turn.marks[attribution.VOICED_LAST]))
         if self.state is User.ENDED:
             effects.reopen(self._context, self.turn)
         if self.state is not User.HOLDING:
             self._open(self.turn, event.audio_start_ms, now_ms)
         self._move(User.SPEAKING)
-        self._believe()
+        self._reset_speech_end()
         self._context.timers.clear(Timer(Due.HOLDING), Timer(Due.IRREVOCABLE))
 
     def speech_paused(self, event: e.SpeechPaused, now_ms: int) -> None:
         """Request the transcript when the user is silent, and wait."""
-        speaking = self.state is User.SPEAKING or self.doubtful
+        speaking = self.state is User.SPEAKING or self.only_stt_reports
         if not speaking or self.turn is None or self.utterance is None:
             return
         for stale in (attribution.FLUSHED, attribution.TRANSCRIBED):
@@ -168,7 +168,7 @@ class UserSide:
             self._request_transcript(self.turn, self.utterance, now_ms)
 
     def _hold(self, turn: Turn, utterance: Utterance, event: e.SpeechPaused, now_ms: int) -> None:
-        self._believe()
+        self._reset_speech_end()
         self._end.silence_ms = now_ms - event.last_voiced_ms
         speech_ms = event.audio_end_ms - utterance.audio_start_ms
         self._end.pauses.began(speech_ms=speech_ms, noticed_ms=event.noticed_ms)
@@ -181,7 +181,7 @@ class UserSide:
 
     def silence_grew(self, event: e.SilenceGrew, now_ms: int, *, undecided: bool = False) -> None:
         """Decide whether the user has finished. `undecided`: it is not known yet whether this was speech at all."""
-        holding = self.state is User.HOLDING and not self.doubtful
+        holding = self.state is User.HOLDING and not self.only_stt_reports
         self._end.silence_ms = event.silence_ms
         if not holding or undecided:
             return
@@ -196,7 +196,7 @@ class UserSide:
         function calls leave as late as if the score had come in time.
         """
         turn = self.turn
-        if self.state is User.HOLDING and not self.doubtful:
+        if self.state is User.HOLDING and not self.only_stt_reports:
             if turn is not None and turn.marks.get(attribution.VOICED_LAST) == event.last_voiced_ms:
                 self._end.pauses.scored(event.name, event.score)
             return
@@ -212,12 +212,12 @@ class UserSide:
 
     def may_begin(self, answer_ms: int | None) -> bool:
         """Return whether the pause has lasted long enough to start work on an answer that takes `answer_ms`."""
-        silence_ms = TRANSCRIBER_SILENCE_MS if self.doubtful else self._end.silence_ms
+        silence_ms = TRANSCRIBER_SILENCE_MS if self.only_stt_reports else self._end.silence_ms
         return silence_ms >= self._decision(silence_ms, answer_ms).start_ms
 
     def mark_start_due(self, turn: Turn, answer_ms: int | None, now_ms: int) -> None:
         """Stamp when the pause had lasted long enough for a reply to begin: as of the decision that let it begin."""
-        silence_ms = TRANSCRIBER_SILENCE_MS if self.doubtful else self._end.silence_ms
+        silence_ms = TRANSCRIBER_SILENCE_MS if self.only_stt_reports else self._end.silence_ms
         due_ms = turn.marks.get(attribution.VOICED_LAST, now_ms) + self._decision(silence_ms, answer_ms).start_ms
         turn.mark(attribution.START_DUE, min(now_ms, due_ms))
 
@@ -230,8 +230,8 @@ class UserSide:
         turn, utterance = self.turn, self.utterance
         if self.state not in (User.SPEAKING, User.HOLDING) or turn is None or utterance is None:
             return
-        if self.state is User.SPEAKING or self.doubtful:  # by deadline: no end of speech was detected
-            self._believe()
+        if self.state is User.SPEAKING or self.only_stt_reports:  # by deadline: no end of speech was detected
+            self._reset_speech_end()
             utterance.pauses += 1
             utterance.audio_end_ms = utterance.audio_start_ms + self._context.core.deadlines.utterance_ms
             turn.marks[attribution.VOICED_LAST], turn.question.t0_audio_ms = now_ms, None
@@ -256,7 +256,7 @@ class UserSide:
         effects.reopen(self._context, turn)
         utterance = self._open(turn, event.audio_start_ms, now_ms)
         self._move(User.SPEAKING)
-        self._believe()
+        self._reset_speech_end()
         return utterance
 
     def resumed(self, pause_ms: int) -> None:
@@ -376,18 +376,18 @@ class UserSide:
         if self.state is User.SPEAKING:
             self.speech_end = SpeechEnd.REPORTED
             self._move(User.HOLDING)
-            self._context.timers.set(Timer(Due.DOUBT), now_ms + DOUBT_MS)
+            self._context.timers.set(Timer(Due.VAD_CONFIRMS), now_ms + VAD_CONFIRMS_MS)
 
     def go_on(self) -> Turn | None:
         """Leave HOLDING: the VAD never detected an end of speech. Return the user's turn."""
-        self._believe()
+        self._reset_speech_end()
         self._move(User.SPEAKING)
         return self.turn
 
-    def _believe(self) -> None:
-        """Clear the doubt: the VAD has reported, or the STT's event no longer matters."""
+    def _reset_speech_end(self) -> None:
+        """Wait no longer for the VAD: it has reported, or the STT's event no longer matters."""
         self.speech_end = SpeechEnd.DETECTED
-        self._context.timers.clear(Timer(Due.DOUBT))
+        self._context.timers.clear(Timer(Due.VAD_CONFIRMS))
 
     def transcript_failed(self, event: e.TranscriberFailed) -> None:
         """Mark an utterance's transcript as lost, unless all that was said in it is known already."""
@@ -426,7 +426,7 @@ class UserSide:
 
     def let_go(self) -> None:
         """Leave a turn that is not over, with its utterance."""
-        self._believe()
+        self._reset_speech_end()
         self._move(User.QUIET)
         self.turn = None
         self.utterance = None
@@ -456,7 +456,7 @@ class UserSide:
 
     def commit(self, turn: Turn, utterance: Utterance, now_ms: int) -> None:
         """Make an utterance that is over an item of the conversation."""
-        self._believe()
+        self._reset_speech_end()
         if utterance.requested_pause < utterance.pauses:
             self._request_transcript(turn, utterance, now_ms)
         self._context.timers.clear(Timer(Due.UTTERANCE), Timer(Due.HOLDING))
@@ -478,7 +478,7 @@ class UserSide:
 
     def _grows(self, utterance: Utterance) -> bool:
         """Return whether the user is speaking in this utterance right now, as far as the core knows."""
-        return utterance is self.utterance and (self.manual or self.doubtful or self.state is User.SPEAKING)
+        return utterance is self.utterance and (self.manual or self.only_stt_reports or self.state is User.SPEAKING)
 
     def _move(self, to: User) -> None:
         self.state = self._context.transitions.move(self.state, to)

@@ -30,7 +30,7 @@ _PAIRS: Final = "metadata"
 _UNCHANGED: Final = frozenset((int, float, bool, NoneType))
 """Types whose values are plain, and no texts: most fields have one of them."""
 
-_STORED_NAMES: Final = {"hidden_from_llm": "aside"}
+_STORED_NAMES: Final = {"hidden_from_llm": "aside", "short_words": "believes_short"}
 """Field -> its name in journals and snapshots. Older versions write this name, and read it: while a cluster is
 upgraded, a node of an older version may go on with a session of this one."""
 

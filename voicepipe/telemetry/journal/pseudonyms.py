@@ -32,7 +32,7 @@ _KNOWN: Final = frozenset(
     _words_of(
         phrase
         for lists in VOCABULARIES.values()
-        for part in (lists.opening, lists.leaning, lists.answers)
+        for part in (lists.opening, lists.likely_unfinished, lists.answers)
         for phrase in part
     )
     | _words_of(

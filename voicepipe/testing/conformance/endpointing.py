@@ -129,21 +129,21 @@ class EndpointStrategyConformance:
     def test_it_ends_turns(self, make: StrategyFactory, words: str | None) -> None:
         """The strategy ends turns in the core without a failure, also with late words and with a silent VAD."""
         for last_silence_ms in (MAX_WAIT_MS, 200):
-            book = CoreDriver(
+            driver = CoreDriver(
                 TurnSettings(silence_ms=720, end_of_turn=NAME),
                 CoreSettings(speculate=True),
                 strategies={**BUILT_IN, NAME: make},
             )
-            book.at(1_000, e.SpeechStarted(940, 640))
-            book.at(2_080, e.SpeechPaused(2_000, 2_000, 80))
+            driver.at(1_000, e.SpeechStarted(940, 640))
+            driver.at(2_080, e.SpeechPaused(2_000, 2_000, 80))
             if words is not None:
-                book.at(2_150, e.TranscriptFinished(1, 1, words))
+                driver.at(2_150, e.TranscriptFinished(1, 1, words))
             for silence_ms in _silences(last_silence_ms, make(720).max_wait_ms):
-                book.at(2_000 + silence_ms, e.SilenceGrew(silence_ms))
-            book.at(2_080 + MAX_WAIT_MS + 10_000)
-            assert book.core.user.state in (User.ENDED, User.QUIET)
-            assert book.illegal_moves == []
-            assert [command for command in book.commands if isinstance(command, ReportStrategyFailure)] == []
+                driver.at(2_000 + silence_ms, e.SilenceGrew(silence_ms))
+            driver.at(2_080 + MAX_WAIT_MS + 10_000)
+            assert driver.core.user.state in (User.ENDED, User.QUIET)
+            assert driver.illegal_moves == []
+            assert [command for command in driver.commands if isinstance(command, ReportStrategyFailure)] == []
 
 
 def _silences(last_ms: int, max_wait_ms: int) -> Iterator[int]:

@@ -15,7 +15,7 @@ CLOSED: Final = -0.3
 UNKNOWN: Final = 0.0
 PAUSED: Final = 0.1
 SPELLING: Final = 0.5
-LEANING: Final = 0.7
+LIKELY_UNFINISHED: Final = 0.7
 OPEN: Final = 1.0
 """How unfinished each class sounds, -1 to 1.
 
@@ -80,8 +80,8 @@ def unfinished(text: str, language: str | None = None, *, after_question: bool =
         return SPELLING
     if tokens[-1] in lists.opening:
         return OPEN
-    if tokens[-1] in lists.leaning:
-        return LEANING
+    if tokens[-1] in lists.likely_unfinished:
+        return LIKELY_UNFINISHED
     return _by_punctuation(text.rstrip(_QUOTES))
 
 

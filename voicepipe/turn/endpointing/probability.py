@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from voicepipe.turn.endpointing.completeness import ANSWERED, LEANING, SPELLING, unfinished, words_of
+from voicepipe.turn.endpointing.completeness import ANSWERED, LIKELY_UNFINISHED, SPELLING, unfinished, words_of
 from voicepipe.turn.endpointing.completeness import OPEN as OPENING
 from voicepipe.turn.endpointing.strategy import Evidence
 from voicepipe.turn.endpointing.unspaced import N_UNSPACED_PER_WORD, is_unspaced
@@ -204,7 +204,7 @@ def _ending(text: str, completeness: float) -> Ending:
 
 
 def _breaks_off(completeness: float) -> bool:
-    return completeness in (OPENING, LEANING, SPELLING)
+    return completeness in (OPENING, LIKELY_UNFINISHED, SPELLING)
 
 
 def score_log_odds(score: float) -> float:
