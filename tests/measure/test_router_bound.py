@@ -31,26 +31,26 @@ def raced(
     running = race.Race(race.Plan(first=first, later=later, hold_until_ms=hold_ms, attempt_timeout_ms=math.inf))
     due: list[tuple[float, int, race.Attempt]] = []
 
-    def obey(orders: list[race.Order]) -> None:
+    def execute(orders: list[race.Order]) -> None:
         for order in orders:
             if isinstance(order, race.Start):
                 model = numbers[order.attempt.candidate.spec]
                 after_ms = min(answers_ms[model], failures_ms[model])
                 heapq.heappush(due, (order.attempt.began_ms + after_ms, order.attempt.number, order.attempt))
 
-    obey(running.begin(0.0))
+    execute(running.begin(0.0))
     now_ms = 0.0
     while not running.over:
         wake_ms = running.wake_ms()
         if wake_ms is not None and wake_ms < due[0][0]:
             now_ms = wake_ms
-            obey(running.time_passed(now_ms))
+            execute(running.time_passed(now_ms))
         elif math.isinf(due[0][0]):
             break
         else:
             now_ms, _, attempt = heapq.heappop(due)
             fails = failures_ms[numbers[attempt.candidate.spec]] < HANG
-            obey((running.failed if fails else running.spoke)(attempt, now_ms))
+            execute((running.failed if fails else running.spoke)(attempt, now_ms))
     return running, HANG if running.winner is None else now_ms
 
 

@@ -84,7 +84,7 @@ def test_english(written: str, spoken: str) -> None:
 
 
 @pytest.mark.parametrize("written", ["Version 3.5.1 on 2024-05-01.", "10.0.0.1", "10/12/2024", "B2B, MP3, 12B", "24/7"])
-def test_what_is_not_surely_a_number_stays(written: str) -> None:
+def test_what_is_not_clearly_a_number_stays(written: str) -> None:
     """A voice has its own reading for dates in digits, versions and codes."""
     assert said(written) == written
 

@@ -172,7 +172,7 @@ class TestConnectionPool(LeavesNothing):
             assert [message.get("cancel") for message in vendor.calls[0].messages] == [None, True, None]
             assert vendor.open_contexts == 0
 
-    async def test_socket_full_of_lingering_contexts_is_not_used(self, vendor: FakeCartesia) -> None:
+    async def test_socket_full_of_cancelled_contexts_is_not_used(self, vendor: FakeCartesia) -> None:
         source = source_at(vendor, replace(PLAN, contexts=1))
         vendor.context_over = lambda talk: ()  # type: ignore[method-assign]  # it confirms nothing
         async with connection_pool.lifetime():

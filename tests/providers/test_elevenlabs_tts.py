@@ -95,7 +95,7 @@ async def test_voice_settings(vendor: FakeElevenLabs, speed: float, expected: fl
 
 
 async def test_cut_turns_stay_below_the_limit_of_a_socket(vendor: FakeElevenLabs) -> None:
-    """A context that was closed counts until it is final: with four of them lingering, a turn still fits; then not."""
+    """A context that was closed counts until it is final: with four of them not final, a turn still fits; then not."""
     synthesizer = voice_at(vendor)
     vendor.script.usual = lambda received: TtsCue(hold=Hold(after=4_800))
     async with connection_pool.lifetime():

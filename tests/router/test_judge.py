@@ -207,7 +207,7 @@ async def test_an_easy_question_may_turn_out_to_be_medium(opened: Bench) -> None
     assert opened.n_requests() == {"large": 0, "middle": 1, "small": 1, "judge": 1}
 
 
-async def test_a_judge_that_fails_is_blamed_and_costs_no_answer(opened: Bench) -> None:
+async def test_a_judge_that_fails_is_recorded_and_costs_no_answer(opened: Bench) -> None:
     """With its circuit breaker open it is not asked."""
     for n in range(6):
         async with asyncio.TaskGroup() as group:

@@ -367,14 +367,14 @@ async def test_what_is_learned_moves_the_questions(pool: Any) -> None:
     """The first model never speaks; after a few hedged answers the second gets the request first, and alone."""
     pooled = await pool(2, order="learned", hedge_budget_usd=0.001)
     pooled.vendors[0].llm.usual = LlmCue(fault=Hang())
-    whys = []
+    reasons = []
     for n in range(12):
         came = await pooled.request(replace(HI, session=f"s{n}"))
-        whys.append(came.attempts[0][:2])
+        reasons.append(came.attempts[0][:2])
         # Tables are made anew once a second; these tests should not wait for that.
         for table in pooled.model._routes.pools["voice"]._tables.values():
             table.built_ms = -1e9
-    assert whys[-1] == ("v1/m", "primary")
+    assert reasons[-1] == ("v1/m", "primary")
 
 
 async def test_models_that_a_request_names_come_after_the_routes_own(pool: Any) -> None:

@@ -70,7 +70,7 @@ async def words(conversation: SpeechConversation) -> list[SpeechModelEvent]:
         return [event async for event in events]
 
 
-async def test_a_complete_answer_counts_and_a_broken_one_is_blamed_once() -> None:
+async def test_a_complete_answer_counts_and_a_broken_one_fails_once() -> None:
     model, stats = Model(), SharedStats()
     observed = ObservedSpeechModel(model, stats)
     async with observed.open(SpeechOptions(model="m"), lambda usage: None) as conversation:

@@ -156,7 +156,7 @@ class FakeSession:
 
     async def run(self, socket: ClientSocket) -> None:
         async with asyncio.TaskGroup() as group:
-            ended = group.create_task(self._obey(socket))
+            ended = group.create_task(self._execute(socket))
             await self.talk(socket)
             ended.cancel()
 
@@ -191,7 +191,7 @@ class FakeSession:
     def end_after_turn(self, ending: Ending) -> None:
         self.end_now(ending)
 
-    async def _obey(self, socket: ClientSocket) -> None:
+    async def _execute(self, socket: ClientSocket) -> None:
         await self.notified.wait()
         assert self.ending is not None
         await socket.close(self.ending.close_code, self.ending.why)

@@ -281,12 +281,12 @@ async def test_a_body_whose_time_is_over_is_not_ended_again() -> None:
             try:
                 await asyncio.Event().wait()
             finally:
-                body.crowd_out()
+                body.evict()
                 body.grow(1)
 
     with pytest.raises(TimeoutError):
         await read()
-    assert not body.is_crowded_out
+    assert not body.is_evicted
 
 
 async def test_bodies_on_their_way_have_so_much_memory_and_no_more(

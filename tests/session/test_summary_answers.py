@@ -31,7 +31,7 @@ class Scripted:
 
 
 @pytest.mark.parametrize(
-    ("pieces", "text", "whys"),
+    ("pieces", "text", "reasons"),
     [
         (("They want", " tea."), "They want tea.", []),
         ((), "", ["the answer has no words"]),
@@ -39,11 +39,11 @@ class Scripted:
     ],
 )
 async def test_an_empty_answer_is_logged(
-    pieces: tuple[str, ...], text: str, whys: list[str], caplog: pytest.LogCaptureFixture
+    pieces: tuple[str, ...], text: str, reasons: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     """The items leave without a summary then, as after an error: the operator sees why."""
     caplog.set_level(logging.WARNING)
     model: Any = Scripted(*pieces)
     summary = await summary_of("User: tea, please", SummaryModel(model=model, name="m"), session="s1")
     assert summary.text == text
-    assert [getattr(each, "fields", {})["why"] for each in caplog.records] == whys
+    assert [getattr(each, "fields", {})["why"] for each in caplog.records] == reasons

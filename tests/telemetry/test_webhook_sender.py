@@ -185,12 +185,12 @@ async def test_a_receiver_that_fails_hangs_and_cuts_gets_it_at_last(tmp_path: Pa
         ),
     ):
         webhooks.notify("session.ended", "acme", "sess_1", lambda: {"id": "sess_1"})
-        whys = [await queue.next()]
-        while whys[-1] != "delivered":
-            whys.append(await queue.next())
+        reasons = [await queue.next()]
+        while reasons[-1] != "delivered":
+            reasons.append(await queue.next())
         # On a machine that is busy an attempt may be too late before its answer comes: one more of that kind.
-        assert {"HTTP 500", "no answer within 1500 ms"} <= set(whys)
-        assert {"ServerDisconnectedError", "ClientOSError"} & set(whys)
+        assert {"HTTP 500", "no answer within 1500 ms"} <= set(reasons)
+        assert {"ServerDisconnectedError", "ClientOSError"} & set(reasons)
         attempts = [receiver.got.get_nowait() for _ in range(receiver.got.qsize())]
         assert len(attempts) >= 4
         assert {headers["webhook-id"] for headers, _ in attempts} == {attempts[0][0]["webhook-id"]}
@@ -250,9 +250,9 @@ async def test_a_receiver_that_is_not_there_is_named_by_no_address(
     caplog.set_level(logging.INFO)
     async with sending(tmp_path, "http://user:hush@127.0.0.1:1/hook?key=hush") as (webhooks, queue):
         webhooks.notify("session.ended", "acme", "sess_1", dict)
-        whys = [await queue.next() for _ in range(4)]
-    assert whys[0] == "ClientConnectorError"
-    assert "hush" not in caplog.text + "".join(whys)
+        reasons = [await queue.next() for _ in range(4)]
+    assert reasons[0] == "ClientConnectorError"
+    assert "hush" not in caplog.text + "".join(reasons)
     assert [record.message for record in caplog.records if record.name == "voicepipe"] == [
         "webhook_failing",
         "webhook_given_up",

@@ -184,7 +184,7 @@ def test_each_stage_has_a_limit_an_owner_and_a_cause(stage: str, owner: str, dep
     assert judge(spaced(*over), limits, OWNERS, audible=True).breach == breach
 
 
-def test_a_client_that_plays_late_is_to_blame() -> None:
+def test_a_client_that_plays_late_is_the_breach() -> None:
     """By its own report: no setting of the server makes it play sooner."""
     limits, owners = BudgetLimits(), {**OWNERS, "playback": "client"}
     judged = judge(spaced(50, 100, 50, 50, 10, limits.playback_ms + 200), limits, owners, audible=True)
@@ -215,7 +215,7 @@ def test_a_held_turn_that_is_late_waited_for_the_silence() -> None:
     assert judged.breach == Breach("silence", 30, "settings", "client_silence", 30), "ready 30 ms before"
 
 
-def test_a_silence_that_the_answer_did_not_wait_for_is_not_to_blame() -> None:
+def test_a_silence_that_the_answer_did_not_wait_for_is_no_breach() -> None:
     """The reply was begun early, and the LLM was slow: a shorter silence would have moved nothing."""
     early = {"start_due": 5_090, "end_due": 5_980, "ended": 6_000, "gate_opened": 6_500}
     judged = judge(spaced(100, 1_400, 50, 50, 0, 0) | early, BudgetLimits(), OWNERS, audible=True)
@@ -234,7 +234,7 @@ def test_the_chosen_silence_of_a_turn_in_time_breaks_nothing() -> None:
     assert judged.breach is None
 
 
-def test_a_silence_that_the_words_outlasted_is_not_to_blame() -> None:
+def test_a_silence_that_the_words_outlasted_is_no_breach() -> None:
     """It is longer than its limit, and yet the LLM request would not have left sooner: the STT was late."""
     ended = {"flushed": 5_100, "end_due": 5_900, "ended": 5_900, "transcribed": 6_090}
     judged = judge(spaced(1_095, 50, 50, 50, 5, 20) | ended, BudgetLimits(), OWNERS, audible=True)

@@ -10,7 +10,7 @@ from voicepipe.testing.attribution import problems
 from voicepipe.testing.records import MARKS, turn_record
 from voicepipe.testing.scenario import STEP_MS, Scenario
 from voicepipe.turn.commands import ReportOverrun
-from voicepipe.turn.record.attribution import AFTERMATH_MS, MAX_STALLS, REMEMBERED, with_stalls
+from voicepipe.turn.record.attribution import MAX_STALLS, REMEMBERED, STALL_BACKLOG_MS, with_stalls
 from voicepipe.turn.record.values import Breach, StageSpan, TurnRecord
 from voicepipe.turn.settings import BudgetLimits
 
@@ -101,7 +101,7 @@ def test_a_stall_lasts_through_the_one_that_works_it_off() -> None:
     late = 1_090
     marks = tuple((name, ms + late * (ms >= AT["first_sound"])) for name, ms in MARKS)
     first, second = (5_850, 6_900), (6_920, 7_015)
-    assert second[1] - first[1] > AFTERMATH_MS + (first[1] - first[0]) / 16
+    assert second[1] - first[1] > STALL_BACKLOG_MS + (first[1] - first[0]) / 16
     record = held(first, second, marks=marks)
     assert stages(record)["tts_ttfb"].duration_ms == 30 + 20 + 5
     assert record.breach is not None
@@ -115,7 +115,7 @@ def test_a_stall_lasts_through_the_one_that_works_it_off() -> None:
     "stall",
     [
         (5_550, 5_600),  # long before the model's first word
-        (5_560, 5_760 - AFTERMATH_MS - 15),
+        (5_560, 5_760 - STALL_BACKLOG_MS - 15),
         (5_940, 5_980),  # sound was on its way to the client
         (5_100, 5_400),  # the user might still have gone on speaking
         (4_000, 4_500),

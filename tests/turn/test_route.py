@@ -205,7 +205,7 @@ def test_a_late_first_output_is_owned_by_the_provider_that_was_waited_for() -> N
     assert (dict(record.providers)["llm"], dict(record.providers)["tts"]) == ("c/llm", "b/tts")
 
 
-def test_a_voice_that_continues_is_not_blamed_for_the_first_audio() -> None:
+def test_a_voice_that_continues_is_not_waited_for_at_the_first_audio() -> None:
     scenario = Scenario()
     scenario.says()
     scenario.begins_to_answer("It is noon.")

@@ -47,7 +47,7 @@ def test_all_that_the_model_does_is_one_stage() -> None:
     assert record.played_text == "It is noon."
 
 
-def test_a_slow_model_is_blamed_by_its_setting() -> None:
+def test_a_slow_model_is_a_breach_by_its_setting() -> None:
     scene = Scenario()
     scene.says()
     scene.speech_requested()

@@ -228,7 +228,7 @@ PLANTED: tuple[tuple[str, str, str], ...] = (
 OF_TOOL = {**OWNERS, "tool": "client"}
 
 
-async def test_each_stage_is_blamed_in_a_sentence(watched: Watched) -> None:
+async def test_each_stage_has_a_sentence_as_the_breach(watched: Watched) -> None:
     """Whatever is a second late, the sentence at the top of its turn's page names it and whose it is."""
     behind = turn_record((*MARKS[:-1], ("earlier_audio_ended", 7_300), ("first_audible", 7_320)))
     records = [*(late(mark, owner) for mark, owner, _ in PLANTED), record_plain(behind, "default")]

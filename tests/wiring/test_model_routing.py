@@ -128,9 +128,9 @@ async def test_an_experiment_keeps_a_session_in_its_arm_and_records_it(town: Tow
     for session in (f"session {i}" for i in range(20)):
         for _ in range(2):
             events = await events_of(stages, replace(HI, session=session))
-            whys = [event.why for event in events if isinstance(event, Routed)]
-            assert whys in ([], ["experiment trial: new; first choice"])
-            arms.setdefault(session, set()).add(str(whys))
+            reasons = [event.why for event in events if isinstance(event, Routed)]
+            assert reasons in ([], ["experiment trial: new; first choice"])
+            arms.setdefault(session, set()).add(str(reasons))
     assert all(len(seen) == 1 for seen in arms.values())
     assert len({seen.pop() for seen in arms.values()}) == 2
 

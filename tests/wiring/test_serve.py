@@ -17,7 +17,7 @@ from voicepipe.agents import Agent
 from voicepipe.config import Settings, load
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.waiting import WAIT_S
-from voicepipe.wiring.serve import COLLECTED_AFTER, dangers, greeting
+from voicepipe.wiring.serve import COLLECTED_AFTER, greeting, settings_warnings
 
 PROGRAM = "import sys; from voicepipe.config import load; from voicepipe.wiring import run; run(load(sys.argv[1]))"
 
@@ -115,7 +115,7 @@ def loaded(folder: Path, **more: object) -> Settings:
 
 def test_a_reachable_server_warns_and_needs_keys(tmp_path: Path) -> None:
     settings = loaded(tmp_path, host="0.0.0.0")
-    (warning,) = dangers(settings)
+    (warning,) = settings_warnings(settings)
     assert warning.startswith("WARNING: 0.0.0.0 can be reached from other machines without encryption")
     assert "--tls-cert" in warning
     said = "\n".join(greeting(settings, base_url="http://127.0.0.1:8080", is_open=False))
@@ -128,7 +128,7 @@ def test_a_reachable_server_warns_and_needs_keys(tmp_path: Path) -> None:
     "safe", [{}, {"host": "0.0.0.0", "trusted_proxies": ["10.0.0.1"]}, {"tls_cert": "c.pem", "tls_key": "k.pem"}]
 )
 def test_a_server_that_is_safe_does_not_warn(tmp_path: Path, safe: dict[str, object]) -> None:
-    assert list(dangers(loaded(tmp_path, **safe))) == []
+    assert list(settings_warnings(loaded(tmp_path, **safe))) == []
 
 
 def test_functions_that_the_llm_cannot_call_are_a_warning(tmp_path: Path) -> None:
@@ -142,16 +142,16 @@ def test_functions_that_the_llm_cannot_call_are_a_warning(tmp_path: Path) -> Non
     def of(**overrides: object) -> Settings:
         return load(overrides=overrides, environ={"HOME": "/h"}, folder=tmp_path, agents=[agent])
 
-    (warning,) = dangers(of())
+    (warning,) = settings_warnings(of())
     assert warning.startswith("WARNING: agent default has functions (book, end_call), and local/smollm2-135m can call")
     able = of(**{"agents.default.llm": "groq/llama-3.3-70b-versatile", "providers.groq.api_key": "k"})
-    assert list(dangers(able)) == []
+    assert list(settings_warnings(able)) == []
     (line,) = (each for each in greeting(able, base_url="http://h", is_open=True) if "agent default" in each)
     assert line.endswith(", calls book, end_call")
 
 
 def test_a_certificate_for_trying_out_is_called_that(tmp_path: Path) -> None:
     settings = loaded(tmp_path, host="0.0.0.0", tls_dev=True)
-    (said,) = dangers(settings)
+    (said,) = settings_warnings(settings)
     assert "The certificate is for testing" in said
     assert "  https://127.0.0.1:8080/talk" in greeting(settings, base_url="https://127.0.0.1:8080", is_open=False)

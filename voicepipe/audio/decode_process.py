@@ -203,14 +203,14 @@ def serve(control: socket.socket) -> None:
                 os.read(woken, 4_096)
                 for number, status in children.ended():
                     control.sendall(ENDED.pack(number, status))
-            if control.fileno() in ready and not _obey(control, children):
+            if control.fileno() in ready and not _handle_control(control, children):
                 return
     finally:
         for number in tuple(children.pids):
             children.kill(number)
 
 
-def _obey(control: socket.socket, children: _Children) -> bool:
+def _handle_control(control: socket.socket, children: _Children) -> bool:
     message, lines, *_ = socket.recv_fds(control, CONTROL.size, 1)
     if len(message) < CONTROL.size:
         return False

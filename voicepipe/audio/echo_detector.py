@@ -40,7 +40,7 @@ _ALIKE: Final = 0.7
 room noise, has 0.8 and more. A second of another person's speech, at its best delay, usually has 0.4 and seldom 0.6."""
 
 _WEAK: Final = 0.25
-_SURELY_ALIKE: Final = 0.85
+_CLEARLY_ALIKE: Final = 0.85
 _STRONG: Final = 2.0
 """An echo is weaker than what was sent, usually by 6 dB and more. Users are near and as loud as the agent or louder. So
 audio that is not that weak needs a higher correlation, and audio 3 dB louder is not an echo."""
@@ -156,7 +156,7 @@ class EchoDetector:
         levels, said = received.sum(axis=1), self._sent_before(ends_ms, len(received), late).sum(axis=1)
         loud = said >= _LOUD * said.max()
         share = float(np.quantile(levels[loud] / said[loud], 0.8))
-        if share > _STRONG or (share > _WEAK and alike < _SURELY_ALIKE):
+        if share > _STRONG or (share > _WEAK and alike < _CLEARLY_ALIKE):
             return False
         self._path = (late, share)
         return True

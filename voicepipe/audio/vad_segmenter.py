@@ -417,8 +417,8 @@ class VadSegmenter:
 
     def _is_sure(self) -> bool:
         """Return whether the model is sure of one of the two latest windows, and does not deny the other."""
-        weaker, surer = sorted((self._probability_before, self._probability))
-        return surer >= self.options.sure_from and weaker >= _BESIDE_SURE
+        lower, higher = sorted((self._probability_before, self._probability))
+        return higher >= self.options.sure_from and lower >= _BESIDE_SURE
 
     # --- what the results lead to ---------------------------------------------------------------
 

@@ -34,7 +34,7 @@ from voicepipe.turn.events import (
 MAX_EVENT_ID_CHARS: Final = 512
 """The published limit. An error echoes the id, so its length must be limited."""
 
-_MAX_SALVAGED_BYTES: Final = 65_536
+_MAX_REREAD_BYTES: Final = 65_536
 """A broken message larger than this is not read a second time for its `event_id`: that would block the event loop."""
 
 MAX_VALUES: Final = 20_000
@@ -328,11 +328,11 @@ _MISSING: Final = re.compile(r"missing required field `(?P<name>\w+)`")
 
 
 def _unreadable(raw: str | bytes, why: Exception) -> Unreadable:
-    salvaged = _salvage(raw)
-    event_id = _echoable(salvaged.get("event_id"))
+    readable = _tolerantly_read(raw)
+    event_id = _echoable(readable.get("event_id"))
     if not isinstance(why, msgspec.ValidationError):
         return Unreadable(event_id, "invalid_event", f"expected a JSON object in UTF-8, got {_reason(why)}")
-    return _invalid(event_id, why, displayed(salvaged["type"]) if "type" in salvaged else "another")
+    return _invalid(event_id, why, displayed(readable["type"]) if "type" in readable else "another")
 
 
 def _invalid(event_id: str | None, why: Exception, kind: str) -> Unreadable:
@@ -370,9 +370,9 @@ def _reason(why: Exception) -> str:
             return str(why)
 
 
-def _salvage(raw: str | bytes) -> JsonObject:
+def _tolerantly_read(raw: str | bytes) -> JsonObject:
     """Read a refused message with a more tolerant reader, to find its `event_id`."""
-    if len(raw) > _MAX_SALVAGED_BYTES:
+    if len(raw) > _MAX_REREAD_BYTES:
         return {}
     try:
         whole = raw if isinstance(raw, str) else raw.decode("utf-8", "replace")

@@ -49,7 +49,7 @@ class PricedPlan:
     """The part of it for input, of a usual turn."""
 
     written_usd: float
-    invests: bool
+    warms_cache: bool
     """Whether it starts a model that has not read the session: its money comes back later in the session."""
 
     def worst_usd(self, input_share: float) -> float:

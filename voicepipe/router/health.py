@@ -72,7 +72,7 @@ def _health(stats: SharedStats, stage: HealthStage, spec: str, now_ms: float) ->
     )
 
 
-def blame(breaker: CircuitBreaker, spec: str, failure: StageError, now_ms: float) -> None:
+def record_failure(breaker: CircuitBreaker, spec: str, failure: StageError, now_ms: float) -> None:
     """Record and log a provider's failure, and log when its circuit breaker opens: an error if an operator must act.
 
     A connection that grew too old is no failure.

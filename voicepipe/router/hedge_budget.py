@@ -87,7 +87,7 @@ class HedgeBudget:
     def weight(self) -> float:
         """Return what the loss of one answer in time may cost, in units of `unit_usd`: the Lagrange multiplier of the
         cap. It rises while the ledger is below its target."""
-        return max(MIN_WEIGHT, min(math.exp(self._log_weight + GAIN * self._emptiness()), MAX_WEIGHT))
+        return max(MIN_WEIGHT, min(math.exp(self._log_weight + GAIN * self._shortfall()), MAX_WEIGHT))
 
     def unit_usd(self, turn_usd: float) -> float:
         """Return the money that a weight of 1 stands for: the cost of a turn; with a free model, the cap of a turn."""
@@ -119,7 +119,7 @@ class HedgeBudget:
         """Record a turn's cost above that of the first choice alone, without failovers; below 0 if it cost less."""
         self._is_new = False
         self.level_usd = min(self._capacity_usd, self.level_usd + self.earned_usd - extra_usd)
-        log_weight = self._log_weight + DRIFT * self._emptiness()
+        log_weight = self._log_weight + DRIFT * self._shortfall()
         self._log_weight = max(MIN_LOG_WEIGHT, min(log_weight, MAX_LOG_WEIGHT))
 
     def restore(self, level_usd: float, weight: float) -> None:
@@ -134,6 +134,6 @@ class HedgeBudget:
         self.level_usd, self._is_new = min(level_usd, 0.0), False
         self._log_weight = math.log(weight)
 
-    def _emptiness(self) -> float:
+    def _shortfall(self) -> float:
         """Return how far the ledger is below its target, as a share of the full one; below 0: above it."""
         return TARGET - max(0.0, self.level_usd) / self._capacity_usd if self._capacity_usd else TARGET

@@ -36,7 +36,7 @@ LATEST_HEDGE_MS: Final = 2_000
 TIMES_MS: Final = GRID_MS[: LATEST_HEDGE_MS // STEP_MS + 1]
 TIME_STEPS: Final = np.arange(len(TIMES_MS))
 
-LOYALTY: Final = 0.05
+AFFINITY: Final = 0.05
 """Advantage that another model needs over the one that answered last: the worth of a warm cache."""
 
 ANSWER_STRIDE: Final = 5
@@ -130,7 +130,7 @@ class Planner:
         self._alone = missed_by_first.sum(axis=1).tolist()
         warm, cold = (losses + started * read[:, None] for read in self._read[::-1])
         self._warm = Losses(warm, warm.min(axis=2))
-        self._cold = self._invest(cold, started, basis.stays)
+        self._cold = self._cold_losses(cold, started, basis.stays)
         at_deadline = min(self.deadline_ms, LATEST_HEDGE_MS) // STEP_MS
         self._late = cold[:, :, at_deadline].tolist(), warm[:, :, at_deadline].tolist()
         self._known.clear()
@@ -162,7 +162,7 @@ class Planner:
             price[:, :, :n_times] += self._writes[None, :, None] * _expected_at(left, answers[:, :n_answers], n_times)
         return price
 
-    def _invest(self, cold: Curve, started: Curve, stays: Curve) -> list[Losses]:
+    def _cold_losses(self, cold: Curve, started: Curve, stays: Curve) -> list[Losses]:
         """Return the losses of hedges to a cold model, by turn of the session, from the last turn backwards: a hedge's
         loss, less what the session saves later on since that model has read it."""
         alone = np.array(self._alone)
@@ -229,7 +229,7 @@ class Planner:
         cold_read, warm_read = self._read[:, first].tolist()
         read = warm_read if warm >> first & 1 else warm_read + (1 - self._stay) * (cold_read - warm_read)
         score: float = self.hedge(first, warm, allowed, turn).loss + read + float(self._written[first])
-        return score - LOYALTY * abs(score) if first == last else score
+        return score - AFFINITY * abs(score) if first == last else score
 
 
 def _expected_at(values: Curve, answers: Curve, n_times: int) -> Curve:

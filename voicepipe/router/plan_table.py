@@ -17,7 +17,7 @@ from voicepipe.router.race import Later, Plan
 HOLD_MARGIN_MS: Final = 10
 """A held answer is released this long before the deadline."""
 
-MAX_REMADE: Final = 16
+MAX_REBUILT: Final = 16
 """Kinds of requests whose first plans are made again after a rebuild: the latest of them."""
 
 Ordered = tuple[int, ...]
@@ -48,7 +48,7 @@ class PlanList:
             if worst_usd <= 0:
                 return each.plan, 0.0
             # A small investment leaves enough for the others.
-            reserved_usd = budget.reserved_usd if each.invests and worst_usd > budget.cap_usd else 0.0
+            reserved_usd = budget.reserved_usd if each.warms_cache and worst_usd > budget.cap_usd else 0.0
             if worst_usd <= available_usd - reserved_usd:
                 return each.plan, worst_usd
         worst_usd, cheapest = min(((each.worst_usd(share), each) for each in self), key=itemgetter(0))
@@ -91,7 +91,7 @@ class PlanTable:
     def rebuild(self, basis: PlanBasis) -> None:
         """Drop all plans: the next ones follow from this basis, and from the latest prices."""
         self.planner.rebuild(basis)
-        self._former = list(self._plans)[-MAX_REMADE:]
+        self._former = list(self._plans)[-MAX_REBUILT:]
         self._plans.clear()
         self.built_ms = basis.now_ms
 
@@ -146,7 +146,7 @@ class PlanTable:
             reserve.sort(key=lambda each: each != late)
         planned = (first,) if second is None else (first, second)
         later = () if second is None else (Later(self._candidates[second], hedge.after_ms),)
-        invests = second is not None and not warm >> second & 1
+        warms_cache = second is not None and not warm >> second & 1
         is_late = second is not None and bool(reserve) and planner.pays_late(first, hedge, reserve[0], warm)
         for starts_late in (True, False) if is_late else (False,):
             plan = self.bounds.plan(
@@ -157,11 +157,11 @@ class PlanTable:
                 starts_late=starts_late,
             )
             calls = (*planned, reserve[0]) if starts_late else planned
-            yield PricedPlan(plan, *self._worst_usd(calls, warm, is_known=bool(warm)), invests)
+            yield PricedPlan(plan, *self._worst_usd(calls, warm, is_known=bool(warm)), warms_cache)
 
     def _worst_usd(self, calls: Ordered, warm: int, *, is_known: bool) -> tuple[float, float]:
         """Return the most that these calls cost above the first choice alone, for input and for output: all read, and
-        the dearest answers. A held hedge may have written its answer too."""
+        the most expensive answers. A held hedge may have written its answer too."""
         reads = sum(self._read_usd[warm >> each & 1][each] for each in calls)
         answers = [self._written_usd[each] for each in calls]
         answers_usd = sum(answers) if self._prefers_first else max(answers)

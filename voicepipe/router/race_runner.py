@@ -12,7 +12,7 @@ from voicepipe import clock
 from voicepipe.errors import Overload, StageBroken, StageError, StageRefused, StageTimeout
 from voicepipe.registry import Stage
 from voicepipe.router.candidate import Candidate
-from voicepipe.router.health import blame
+from voicepipe.router.health import record_failure
 from voicepipe.router.pool import SharedStats
 from voicepipe.router.race import Attempt, Close, Order, Plan, Race, Speak, Start
 from voicepipe.telemetry.log import log_crash
@@ -97,22 +97,22 @@ class RaceRunner(Generic[C]):
 
     def begin(self, now_ms: int) -> None:
         """Start the first calls."""
-        self._obey(self.race.begin(now_ms), now_ms)
+        self._execute(self.race.begin(now_ms), now_ms)
 
     def spoke(self, call: C, now_ms: int) -> None:
         """Handle output of a call that has not won yet; only its first output matters."""
         if call.attempt.state == "running":
-            self._obey(self.race.spoke(call.attempt, now_ms), now_ms)
+            self._execute(self.race.spoke(call.attempt, now_ms), now_ms)
 
     def failed(self, call: C) -> None:
         """Go on without a call that has failed."""
         now_ms = clock.monotonic_ms()
-        self._obey(self.race.failed(call.attempt, now_ms), now_ms)
+        self._execute(self.race.failed(call.attempt, now_ms), now_ms)
 
     def prefer(self, candidate: Candidate, until_ms: float) -> None:
         """Start a better model for this request; others are held for it until `until_ms` after the beginning."""
         now_ms = clock.monotonic_ms()
-        self._obey(self.race.prefer(candidate, until_ms, now_ms), now_ms)
+        self._execute(self.race.prefer(candidate, until_ms, now_ms), now_ms)
 
     def stop(self) -> None:
         """Start nothing more by the clock, and report no unused call: the stream is over."""
@@ -124,7 +124,7 @@ class RaceRunner(Generic[C]):
         self.stop()
         if self.race.attempts and not self.race.over:
             now_ms = clock.monotonic_ms()
-            self._obey(self.race.abandon(now_ms), now_ms)
+            self._execute(self.race.abandon(now_ms), now_ms)
         for call in self.calls:
             self.end(call)
 
@@ -148,16 +148,16 @@ class RaceRunner(Generic[C]):
         if call.task is not None and call.task is not asyncio.current_task():
             call.task.cancel()
 
-    def blame(self, call: C, failure: StageError) -> None:
+    def record_failure(self, call: C, failure: StageError) -> None:
         """Record and log why a call failed."""
         call.failure = failure
-        blame(self._stats.breaker(call.attempt.candidate), call.spec, failure, clock.monotonic_ms())
+        record_failure(self._stats.breaker(call.attempt.candidate), call.spec, failure, clock.monotonic_ms())
 
     def failures(self) -> list[StageError]:
         """Return the failures of all calls, in the order of their starts."""
         return [call.failure for call in self.calls if call.failure is not None]
 
-    def whys(self) -> list[str]:
+    def reasons(self) -> list[str]:
         """Return why calls failed, for an operator."""
         return [f"{call.spec}: {call.failure.why}" for call in self.calls if call.failure is not None]
 
@@ -173,7 +173,7 @@ class RaceRunner(Generic[C]):
 
     # --- the race -----------------------------------------------------------------------------
 
-    def _obey(self, orders: list[Order], now_ms: int) -> None:
+    def _execute(self, orders: list[Order], now_ms: int) -> None:
         for order in orders:
             # Not matched: that takes several times longer, and each request has some.
             if isinstance(order, Start):
@@ -189,7 +189,7 @@ class RaceRunner(Generic[C]):
     def _close_call(self, call: C) -> None:
         if call.attempt.timed_out:
             why = f"{self._silence} for {self._plan.attempt_timeout_ms:.0f} ms"
-            self.blame(call, StageTimeout(call.stage, provider=call.spec, why=why, retryable=True))
+            self.record_failure(call, StageTimeout(call.stage, provider=call.spec, why=why, retryable=True))
         elif not (call.over or self._stopped):
             self._host.unused(call)
         self.end(call)
@@ -213,7 +213,7 @@ class RaceRunner(Generic[C]):
     def _time_passed(self) -> None:
         self._timer = self._wake_ms = None
         now_ms = clock.monotonic_ms()
-        self._obey(self.race.time_passed(now_ms), now_ms)
+        self._execute(self.race.time_passed(now_ms), now_ms)
 
 
 class StreamQueue(Generic[E]):

@@ -117,7 +117,7 @@ class _Simulation:
         self._decision = pool.decide(self._query, turn.at_ms)
         self._hold = pool.begin(self._decision)
         self._race = Race(self._decision.plan)
-        self._obey(self._race.begin(turn.at_ms))
+        self._execute(self._race.begin(turn.at_ms))
         pool.refresh(turn.at_ms, make_plans=False)  # nobody waits for them: each is made on demand, and is the same
         self.due_ms = self._next()
         """When its next event is due."""
@@ -128,9 +128,9 @@ class _Simulation:
         if self._decided is not None:
             self._answered()
         elif self._due and self._due[0][0] <= now_ms:
-            self._obey(self._happen(now_ms))
+            self._execute(self._happen(now_ms))
         else:
-            self._obey(self._race.time_passed(now_ms))
+            self._execute(self._race.time_passed(now_ms))
         if self._race.over and self._decided is None:
             self._decide(now_ms)
         elif self.result is None:
@@ -185,7 +185,7 @@ class _Simulation:
             self._stats.breaker(attempt.candidate).failed(failure, now_ms)
         return self._race.failed(attempt, now_ms)
 
-    def _obey(self, orders: list[Order]) -> None:
+    def _execute(self, orders: list[Order]) -> None:
         for order in orders:
             match order:
                 case Start(attempt):

@@ -11,7 +11,7 @@ from voicepipe.errors import StageError
 from voicepipe.ports.model import CallDelta, Finished, Model, ModelEvent, ModelRequest, TextDelta, Usage
 from voicepipe.ports.synthesizer import Speech, SpeechEvent, Spoken, Synthesizer, Voice
 from voicepipe.ports.transcriber import Final, Transcriber, TranscriptEvent, TranscriptionOptions, TranscriptStream
-from voicepipe.router.health import blame
+from voicepipe.router.health import record_failure
 from voicepipe.router.llm.first_token import FirstToken, empty_answer
 from voicepipe.router.llm.usage import summed
 from voicepipe.router.pool import SharedStats
@@ -36,7 +36,7 @@ class _ObservedCall:
         try:
             return await stack.enter_async_context(opened)
         except StageError as failure:
-            self._blame(failure)
+            self._record_failure(failure)
             raise
 
     async def next(self, events: AsyncIterator[T], *, at_end: Callable[[], None] = lambda: None) -> T:
@@ -48,11 +48,11 @@ class _ObservedCall:
                 at_end()
                 raise
         except StageError as failure:
-            self._blame(failure)
+            self._record_failure(failure)
             raise
 
-    def _blame(self, failure: StageError) -> None:
-        blame(self._breaker, self._spec, failure, clock.monotonic_ms())
+    def _record_failure(self, failure: StageError) -> None:
+        record_failure(self._breaker, self._spec, failure, clock.monotonic_ms())
 
 
 class SingleTranscriber:

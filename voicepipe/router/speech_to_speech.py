@@ -13,7 +13,7 @@ from voicepipe.errors import StageError
 from voicepipe.ports.model import Finished, ModelRequest
 from voicepipe.ports.speech_model import SpeechConversation, SpeechModel, SpeechModelEvent, SpeechOptions
 from voicepipe.ports.speech_price import SpeechUsage
-from voicepipe.router.health import blame
+from voicepipe.router.health import record_failure
 from voicepipe.router.pool import SharedStats
 
 
@@ -40,9 +40,9 @@ class ObservedSpeechModel:
         async with self._inner.open(options, unused) as conversation:
             yield _ObservedConversation(conversation, self, began_ms)
 
-    def blame(self, failure: StageError) -> None:
+    def record_failure(self, failure: StageError) -> None:
         """Record and log a failure."""
-        blame(self._breaker, self.name, failure, clock.monotonic_ms())
+        record_failure(self._breaker, self.name, failure, clock.monotonic_ms())
 
     def succeeded(self, *, began_ms: int) -> None:
         """Record a complete answer in a conversation that began at `began_ms`."""
@@ -53,7 +53,7 @@ class _ObservedConversation:
     def __init__(self, inner: SpeechConversation, owner: ObservedSpeechModel, began_ms: int) -> None:
         self.push, self.drop = inner.push, inner.drop
         self._inner, self._owner, self._began_ms = inner, owner, began_ms
-        self._is_blamed = False
+        self._is_failure_recorded = False
 
     @asynccontextmanager
     async def answer(self, request: ModelRequest, *, spoken: bool) -> AsyncIterator[AsyncIterator[SpeechModelEvent]]:
@@ -61,21 +61,21 @@ class _ObservedConversation:
             async with self._inner.answer(request, spoken=spoken) as events:
                 yield self._observed(events)
         except StageError as failure:
-            self._blame(failure)
+            self._record_failure(failure)
             raise
 
     async def broken(self) -> StageError:
         failure = await self._inner.broken()
-        self._blame(failure)
+        self._record_failure(failure)
         return failure
 
     def _observed(self, events: AsyncIterator[SpeechModelEvent]) -> AsyncIterator[SpeechModelEvent]:
         return _ObservedAnswer(events, self._owner, self._began_ms)
 
-    def _blame(self, failure: StageError) -> None:
-        if not self._is_blamed:  # the same failure ends its answer and the conversation
-            self._is_blamed = True
-            self._owner.blame(failure)
+    def _record_failure(self, failure: StageError) -> None:
+        if not self._is_failure_recorded:  # the same failure ends its answer and the conversation
+            self._is_failure_recorded = True
+            self._owner.record_failure(failure)
 
 
 class _ObservedAnswer:

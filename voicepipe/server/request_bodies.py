@@ -36,7 +36,7 @@ ALL_BYTES: Final = 128 << 20
 ADDRESS_BODIES: Final = 32
 """Bodies in transit from one client's address: by default twice as many as recordings are transcribed at once."""
 
-CROWDED: Final = "Too many request bodies are being received, and this one was the slowest of its client."
+TOO_MANY: Final = "Too many request bodies are being received, and this one was the slowest of its client."
 
 WAIT_MS: Final = 1_000
 """`Retry-After` of a body that was cut: other bodies take seconds."""
@@ -50,7 +50,7 @@ class Body:
         self.limit = asyncio.timeout_at(self._began_s + GRACE_S)
         """The time limit that the body is read in."""
         self.n_bytes = 0
-        self.is_crowded_out = False
+        self.is_evicted = False
 
     @property
     def rate(self) -> float:
@@ -60,13 +60,13 @@ class Body:
     def grow(self, n_bytes: int) -> None:
         """Add this number of bytes, which extends the body's deadline, up to a limit."""
         self.n_bytes += n_bytes
-        if not self.is_crowded_out and not self.limit.expired():
+        if not self.is_evicted and not self.limit.expired():
             self.limit.reschedule(self._began_s + min(MAX_BODY_S, GRACE_S + self.n_bytes / BYTES_PER_S))
 
-    def crowd_out(self) -> None:
+    def evict(self) -> None:
         """Cut the body now: there are too many."""
         if not self.limit.expired():
-            self.is_crowded_out = True
+            self.is_evicted = True
             self.limit.reschedule(loop_s())
 
 
@@ -101,8 +101,8 @@ class Bodies:
                         if self._n_bytes > ALL_BYTES:
                             self._make_room()
             except TimeoutError:
-                if body.is_crowded_out:
-                    raise Overload(CROWDED, retry_after_ms=WAIT_MS) from None
+                if body.is_evicted:
+                    raise Overload(TOO_MANY, retry_after_ms=WAIT_MS) from None
                 raise web.HTTPRequestTimeout from None
 
     @contextmanager
@@ -122,18 +122,16 @@ class Bodies:
     def _make_room(self) -> None:
         """Cut the slowest body of the client with the most bytes, unless bodies that are ending already free enough
         memory."""
-        staying = {
-            who: [body for body in bodies if not body.is_crowded_out] for who, bodies in self._of_address.items()
-        }
+        staying = {who: [body for body in bodies if not body.is_evicted] for who, bodies in self._of_address.items()}
         n_bytes = {who: sum(body.n_bytes for body in bodies) for who, bodies in staying.items()}
         if sum(n_bytes.values()) > ALL_BYTES:
             _crowd_out_slowest(staying[max(n_bytes, key=n_bytes.__getitem__)])
 
 
 def _crowd_out_slowest(bodies: Iterable[Body]) -> None:
-    slowest = min((body for body in bodies if not body.is_crowded_out), key=lambda body: body.rate, default=None)
+    slowest = min((body for body in bodies if not body.is_evicted), key=lambda body: body.rate, default=None)
     if slowest is not None:
-        slowest.crowd_out()
+        slowest.evict()
 
 
 async def read_body(request: web.Request, max_bytes: int = MAX_BODY_BYTES) -> bytes:

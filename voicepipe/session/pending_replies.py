@@ -173,8 +173,8 @@ class PendingReplies:
         return replace(restored(self.state), items=items)
 
     def _additions(self) -> list[e.Event]:
-        befores = [ROOT, *(item.id for item in self.items)]
-        pairs = zip(befores, self.items, strict=False)
+        previous_ids = [ROOT, *(item.id for item in self.items)]
+        pairs = zip(previous_ids, self.items, strict=False)
         return [replace(self.missing[item.id], after=before) for before, item in pairs if item.id in self.missing]
 
     def _queued(self, answer: _PendingReply) -> e.ReplyRestored:

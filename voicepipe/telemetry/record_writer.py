@@ -103,7 +103,7 @@ class RecordWriter:
         """Set, and replaced, when the store has written a batch or failed to."""
 
         self._group = asyncio.TaskGroup()
-        self._losing = False
+        self._is_loss_logged = False
         self.dropped = 0
         """Turns dropped because the queue was full, before the store got them."""
         self.lost = 0
@@ -217,7 +217,7 @@ class RecordWriter:
         except TimeoutError:
             n_left = self.n_waiting
             self.lost += n_left
-            self._losing = False
+            self._is_loss_logged = False
             self._log_lost(n_left, "the store did not write them before the shutdown")
             for each in self._unredacted:
                 if not isinstance(each, _Unredacted):
@@ -276,7 +276,7 @@ class RecordWriter:
             self._records_waiting.set()  # there is something to write, though nothing new came
             return False
         self._health.worked("records")
-        self._losing = self._losing and self.lost > n_lost
+        self._is_loss_logged = self._is_loss_logged and self.lost > n_lost
         if self._waiting:
             self._records_waiting.set()
         return True
@@ -305,8 +305,8 @@ class RecordWriter:
 
     def _log_lost(self, count: int, why: str) -> None:
         """Log lost records once until a batch is written again; all are counted."""
-        if not self._losing:
-            self._losing = True
+        if not self._is_loss_logged:
+            self._is_loss_logged = True
             log_records_lost(count, why)
 
 

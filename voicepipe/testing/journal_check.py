@@ -76,6 +76,6 @@ class JournalCheck:
         for journal in (each for texts in kinds for each in self.journals(texts)):
             found = replay(journal).difference
             if found is not None:
-                parted = "; ".join(f"{path}: {e!r} is now {g!r}" for path, e, g in list(found.fields())[:3])
-                wrong.append(f"{journal.texts} texts, event {found.event_number}, {found.event['is']}: {parted}")
+                differences = "; ".join(f"{path}: {e!r} is now {g!r}" for path, e, g in list(found.fields())[:3])
+                wrong.append(f"{journal.texts} texts, event {found.event_number}, {found.event['is']}: {differences}")
         return wrong

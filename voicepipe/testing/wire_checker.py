@@ -81,7 +81,7 @@ class WireChecker:
         self._order: list[str] = []
         self._items_done: set[str] = set()
         self._deleted: set[str] = set()
-        self._fronts = 0
+        self._n_at_front = 0
         self._responses: dict[str, _Response] = {}
         self._ended: set[str] = set()
         self._utterance: _Utterance | None = None
@@ -122,7 +122,7 @@ class WireChecker:
     def sent(self, event: Event) -> None:
         """Record a client's message that allows an otherwise faulty event: an item put at the front."""
         if event.get("type") == "conversation.item.create" and event.get("previous_item_id") == "root":
-            self._fronts += 1
+            self._n_at_front += 1
 
     def see(self, event: Event | str | bytes) -> None:
         """Check one event of the server."""
@@ -198,9 +198,9 @@ class WireChecker:
 
     def _place(self, item_id: str, previous: str | None) -> None:
         if previous is None:
-            if self._order and self._fronts == 0:
+            if self._order and self._n_at_front == 0:
                 self._wrong(f"previous_item_id is null, and {self._order[-1]!r} stands before")
-            self._fronts -= bool(self._order and self._fronts)
+            self._n_at_front -= bool(self._order and self._n_at_front)
             self._order.insert(0, item_id)
         elif previous not in self._order:
             self._wrong(f"previous_item_id {previous!r} is unknown")

@@ -119,8 +119,8 @@ def _llm_job(settings: Settings, name: str, entry: BenchEntry, spec: Spec, model
 def _max_usd(price: Price, plan: llm.Plan) -> float:
     """Return the most that one request can cost: a token is at least one byte."""
     n_bytes = max(len(f"{each.system}{each.user}".encode()) for each in plan.prompts)
-    dearest = Price(max(price.input_usd, price.cache_write_usd or 0.0), price.output_usd)
-    return dearest.cost_usd(n_bytes + MESSAGE_TOKENS, plan.max_output_tokens)
+    most_expensive = Price(max(price.input_usd, price.cache_write_usd or 0.0), price.output_usd)
+    return most_expensive.cost_usd(n_bytes + MESSAGE_TOKENS, plan.max_output_tokens)
 
 
 def _tts_job(settings: Settings, name: str, entry: BenchEntry, spec: Spec, synthesizer: Synthesizer) -> BenchJob:

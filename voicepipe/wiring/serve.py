@@ -60,7 +60,7 @@ async def serve(
     with on_hang_up(reload_requested.set):
         async with running(settings, print_line=print_line, read=read) as server:
             print_line(f"voicepipe {__version__} listens on {server.base_url}")
-            for line in dangers(settings):
+            for line in settings_warnings(settings):
                 print_line(line)
             await _until_stopped(settings, server, print_line, reload_requested)
 
@@ -195,7 +195,7 @@ def greeting(settings: Settings, *, base_url: str, is_open: bool, found: str | N
     yield "Ctrl-C stops it."
 
 
-def dangers(settings: Settings) -> Iterator[str]:
+def settings_warnings(settings: Settings) -> Iterator[str]:
     """Yield warnings about dangerous settings, to be printed first."""
     server = settings.server
     if not settings.on_loopback and not server.has_tls and not server.trusted_proxies:

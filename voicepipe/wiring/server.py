@@ -279,7 +279,9 @@ async def _open(
                 *([group.create_task(judge.run(), name="answer-judge")] if judge is not None else []),
                 *(
                     group.create_task(keep_running(name, run), name=name)
-                    for name, run in _upkeep(settings, context, cluster, sessions, stages, is_first=is_first).items()
+                    for name, run in _background_work(
+                        settings, context, cluster, sessions, stages, is_first=is_first
+                    ).items()
                 ),
             )
             if is_first:
@@ -295,7 +297,7 @@ async def _open(
             task.cancel()
 
 
-def _upkeep(
+def _background_work(
     settings: Settings,
     context: ServerContext,
     cluster: Resilient,
@@ -306,7 +308,7 @@ def _upkeep(
 ) -> dict[str, Callable[[], Awaitable[None]]]:
     """Return what runs beside the sessions, by name: none of it may end the server."""
     live, router = context.live_sessions, stages.router
-    upkeep: dict[str, Callable[[], Awaitable[None]]] = {
+    work: dict[str, Callable[[], Awaitable[None]]] = {
         "revocations": partial(watch_revocations, cluster, context.registries),
         "slots": live.slots.run,
         "head-room": live.measure,
@@ -315,14 +317,14 @@ def _upkeep(
         "router-state": partial(router.keep_state, settings.data_path, saves=is_first),
     }
     if is_first:
-        upkeep["startup-checks"] = partial(check_models, settings)
-        upkeep["responses"] = partial(purge_responses, context.responses)
-        upkeep["records"] = partial(maintain, context.turns, retention_of(settings.records))
+        work["startup-checks"] = partial(check_models, settings)
+        work["responses"] = partial(purge_responses, context.responses)
+        work["records"] = partial(maintain, context.turns, retention_of(settings.records))
     if cluster.node_store is not None:
-        upkeep["router-hints"] = HintExchange(stages.hints(), cluster.node_store, live.slots.owner).run
+        work["router-hints"] = HintExchange(stages.hints(), cluster.node_store, live.slots.owner).run
         if is_first:
-            upkeep["api-keys"] = KeySync(ApiKeys(settings.data_path), cluster.node_store).run
-    return upkeep
+            work["api-keys"] = KeySync(ApiKeys(settings.data_path), cluster.node_store).run
+    return work
 
 
 def _reason(group: BaseExceptionGroup[BaseException]) -> BaseException:

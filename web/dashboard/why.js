@@ -97,14 +97,14 @@ export function why(turn) {
   if (turn.total_ms === null) return unplayed(turn);
   const stage = culprit(turn);
   if (turn.total_verdict !== "over") return within(turn, stage);
-  return `${turn.total_ms - turn.total_limit_ms} ms too late${stage ? `: ${blame(stage, turn)}` : ""}.`;
+  return `${turn.total_ms - turn.total_limit_ms} ms too late${stage ? `: ${breachOf(stage, turn)}` : ""}.`;
 }
 
 /**
  * @param {any} stage the worst one
  * @param {TurnRecord} turn
  */
-function blame(stage, turn) {
+function breachOf(stage, turn) {
   const did = stage.stage === "tool" ? toolDeed(stage, turn.tools) : deed(stage, turn);
   if (stage.waited_ms > stage.limit_ms) return `${did}, of ${stage.limit_ms} allowed`;
   return `no stage broke its limit, but all together did. Longest: ${did}`;

@@ -304,10 +304,10 @@ class _Simulation:
         self._done.estimated.add((running.command.turn, running.command.revision))
         stages = [kind for kind in _STAGES if source.reached_ms(kind) is not None]
         reached_ms = source.reached_ms(stages[-1]) if stages else 0
-        theirs_ms = usual.reached_ms(stages[-1]) if stages else -1
-        if reached_ms is None or theirs_ms is None:
+        usual_ms = usual.reached_ms(stages[-1]) if stages else -1
+        if reached_ms is None or usual_ms is None:
             return source.events
-        later = [(ms - max(theirs_ms, 0) + reached_ms, event) for ms, event in usual.events if ms > theirs_ms]
+        later = [(ms - max(usual_ms, 0) + reached_ms, event) for ms, event in usual.events if ms > usual_ms]
         own = [(ms, event) for ms, event in source.events if ms <= reached_ms]
         return own + later
 

@@ -204,7 +204,7 @@ class _Pool(Generic[B]):
                 self._not_before_s = clock.loop_s() + min(MAX_PAUSE_S, 2.0 ** (self._n_failed - 1))
 
     def _replace(self) -> None:
-        idle = [socket for socket in self._sockets if socket.living is None]
+        idle = [socket for socket in self._sockets if socket.active is None]
         ready = [socket for socket in idle if socket.is_free and not socket.is_rested]
         if any(socket.up_s is not None for socket in ready):
             self._n_failed = 0

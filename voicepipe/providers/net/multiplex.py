@@ -161,8 +161,8 @@ class MultiplexedSocket(Generic[B]):
         self.over = False
         """Whether it cannot be used any more."""
 
-        self.living: Context[B] | None = None
-        self._lingering: set[str] = set()
+        self.active: Context[B] | None = None
+        self._cancelling: set[str] = set()
         self._source, self._changed = source, changed
         self._carrying = owned.start(self.socket.carry(), name=f"ws-{source.address.name}")
         owned.start(self._read(), name=f"contexts-{source.address.name}")
@@ -170,8 +170,8 @@ class MultiplexedSocket(Generic[B]):
     @property
     def is_free(self) -> bool:
         """Whether a turn may begin on it."""
-        has_room = len(self._lingering) < self._source.plan.contexts
-        return not self.over and self.living is None and has_room and not self.is_old
+        has_room = len(self._cancelling) < self._source.plan.contexts
+        return not self.over and self.active is None and has_room and not self.is_old
 
     @property
     def is_old(self) -> bool:
@@ -186,12 +186,12 @@ class MultiplexedSocket(Generic[B]):
     def begin(self) -> Context[B]:
         """Begin a turn on it; it must be free."""
         self.rested_s = clock.loop_s()
-        self.living = Context(self)
-        return self.living
+        self.active = Context(self)
+        return self.active
 
     def end(self) -> None:
         """End the turn. Contexts that are open at the vendor are cancelled there."""
-        context, self.living = self.living, None
+        context, self.active = self.active, None
         assert context is not None
         self.rested_s = clock.loop_s()
         if not self.over:
@@ -203,7 +203,7 @@ class MultiplexedSocket(Generic[B]):
         if not reuse or (messages is not None and not self._source.plan.confirms_cancel):
             self.leave()
         elif messages is not None:
-            self._lingering.add(key)
+            self._cancelling.add(key)
             for message in messages:
                 self.socket.send(message)
 
@@ -234,19 +234,19 @@ class MultiplexedSocket(Generic[B]):
         self.leave()
         self.settled.set()
         self._changed()
-        if self.living is not None:
-            await self.living.deliver(failure)
+        if self.active is not None:
+            await self.active.deliver(failure)
 
     async def _give(self, note: Note[B]) -> None:
         key = None if note.context is None else note.context.partition(".")[0]
-        if key is None and self._lingering:
-            key = next(iter(self._lingering))  # a vendor without context names holds one context at a time
-        if key in self._lingering:
+        if key is None and self._cancelling:
+            key = next(iter(self._cancelling))  # a vendor without context names holds one context at a time
+        if key in self._cancelling:
             if note.closes:
-                self._lingering.discard(key)
+                self._cancelling.discard(key)
                 self._changed()
-        elif self.living is not None and key in (None, self.living.key):
-            await self.living.deliver(note.body)
+        elif self.active is not None and key in (None, self.active.key):
+            await self.active.deliver(note.body)
 
 
 def decoded(address: ProviderAddress, decoder: msgspec.json.Decoder[T], message: str | bytes) -> T:

@@ -11,7 +11,7 @@ from voicepipe import clock
 from voicepipe.errors import StageError, StageTimeout
 from voicepipe.ports.model import Attempted, Model, ModelRequest, Said, Text, TextDelta, Usage, text_chars
 from voicepipe.router.candidate import Candidate
-from voicepipe.router.health import blame
+from voicepipe.router.health import record_failure
 from voicepipe.router.llm.usage import attempted, tokens_of
 from voicepipe.router.policies import Complexity
 from voicepipe.router.pool import SharedStats
@@ -79,7 +79,7 @@ class Judging:
         if failure is not None:
             attempt.state, self._failure = "failed", failure
             if not isinstance(failure, StageTimeout):
-                blame(breaker, spec, failure, attempt.ended_ms)
+                record_failure(breaker, spec, failure, attempt.ended_ms)
             return
         attempt.state = "lost"  # no part of it is spoken
         breaker.succeeded(began_ms=attempt.began_ms)

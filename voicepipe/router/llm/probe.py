@@ -13,7 +13,7 @@ from voicepipe import clock
 from voicepipe.errors import StageTimeout
 from voicepipe.ports.model import Finished, Model, ModelRequest
 from voicepipe.router.candidate import Candidate
-from voicepipe.router.health import blame
+from voicepipe.router.health import record_failure
 from voicepipe.router.llm.first_token import FirstToken, empty_answer
 from voicepipe.router.pool import SharedStats
 from voicepipe.router.race import Attempt
@@ -66,7 +66,7 @@ class _Probe:
         attempt.ended_ms = now_ms = clock.monotonic_ms()
         if failure is not None:
             attempt.state = "failed"
-            blame(self._stats.breaker(attempt.candidate), spec, failure, now_ms)
+            record_failure(self._stats.breaker(attempt.candidate), spec, failure, now_ms)
 
     async def _wait_for_token(self, model: Model, request: ModelRequest) -> None:
         attempt, spec = self.attempt, self.attempt.candidate.spec

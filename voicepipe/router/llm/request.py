@@ -172,8 +172,8 @@ class RoutedAnswer:
         calls = self._runner.calls
         if len(calls) == 1:
             why = "first choice"
-        elif whys := self._runner.whys():
-            why = "; ".join(whys)
+        elif reasons := self._runner.reasons():
+            why = "; ".join(reasons)
         elif speaker.attempt.is_better:
             why = "the judge found the question harder"
         else:
@@ -234,7 +234,7 @@ class RoutedAnswer:
             ):  # a fault of this code behind the answer's end: its consumer must not wait for ever
                 self._events.end(failure)
             return
-        self._runner.blame(call, failure)
+        self._runner.record_failure(call, failure)
         self._runner.free(call)
         now_ms = clock.monotonic_ms()
         if call is self._speaker or call is self._continuation:
@@ -404,7 +404,7 @@ class RoutedAnswer:
         before = self._speaker
         continuation.attempt.state, continuation.attempt.first_ms = "spoke", now_ms - continuation.attempt.began_ms
         if before is not None and not before.over:
-            self._runner.blame(
+            self._runner.record_failure(
                 before, StageTimeout("llm", provider=before.spec, why="stalled in its answer", retryable=True)
             )
             before.attempt.state, before.attempt.ended_ms = "failed", now_ms

@@ -25,7 +25,7 @@ from voicepipe.ports.transcriber import (
     TranscriptStream,
 )
 from voicepipe.router.candidate import Candidate
-from voicepipe.router.health import blame
+from voicepipe.router.health import record_failure
 from voicepipe.router.race_runner import StreamQueue, failure_of
 from voicepipe.router.speech_order import SpeechOrder
 from voicepipe.router.stt.replay_buffer import BufferedUtterance, ReplayBuffer
@@ -183,7 +183,7 @@ class FailoverStream:
             self._failed.add(candidate.spec)
             before, why = candidate.spec, f"{candidate.spec}: {failure.why}"
             breaker = self._speech_order.stats.breaker(candidate)
-            blame(breaker, candidate.spec, failure, clock.monotonic_ms())
+            record_failure(breaker, candidate.spec, failure, clock.monotonic_ms())
         self._events.end(failure)
 
     def _report_fallback(self, candidate: Candidate, why: str, before: str) -> None:

@@ -95,7 +95,7 @@ class RoutedSpeech:
 
     def say(self, clause: str) -> None:
         self._clauses.append(clause)
-        for call in self._living():
+        for call in self._running_calls():
             call.say((clause,))
         if len(self._clauses) == 1:
             self._runner.begin(clock.monotonic_ms())
@@ -103,7 +103,7 @@ class RoutedSpeech:
 
     def finish(self) -> None:
         self._finished = True
-        for call in self._living():
+        for call in self._running_calls():
             call.finish()
         if not self._clauses:
             self._end()
@@ -151,7 +151,7 @@ class RoutedSpeech:
         given = call.attempt.role
         role = "primary" if given == "probe" or given == "judge" else given
         if call.spec != self._name or role != "primary":
-            why = "; ".join(self._runner.whys()) or _WHY.get(role, "first audible")
+            why = "; ".join(self._runner.reasons()) or _WHY.get(role, "first audible")
             waited_for = "" if role == "continuation" else self._runner.waited_for(call, now_ms)
             self._events.put_ahead(ProviderChanged(call.spec, role, why, call.n_chars, waited_for))
         is_cached = bool(call.waiting) and call.waiting[0].cached
@@ -215,7 +215,7 @@ class RoutedSpeech:
         """Handle a take that refused, stalled or broke."""
         if call.over:
             return
-        self._runner.blame(call, failure)
+        self._runner.record_failure(call, failure)
         self._runner.end(call)
         if call is self._speaker or call.attempt.role == "continuation":
             self._go_on()
@@ -267,7 +267,7 @@ class RoutedSpeech:
         self._stall_timer = asyncio.get_running_loop().call_later(STALL_MS / 1_000, self._stalled)
 
     def _stalled(self) -> None:
-        speaker = self._living()[0]  # while the timer runs, one speaks or is to continue
+        speaker = self._running_calls()[0]  # while the timer runs, one speaks or is to continue
         # The last one may take its time: no other is sooner.
         if self._next_after({speaker.spec} | self._failed()) is not None:
             why = f"no audio for {STALL_MS} ms in its speech"
@@ -275,7 +275,7 @@ class RoutedSpeech:
 
     # --- ends ---------------------------------------------------------------------------------
 
-    def _living(self) -> list[SynthesizerCall]:
+    def _running_calls(self) -> list[SynthesizerCall]:
         return [call for call in self._runner.calls if not call.over]
 
     def _end(self, failure: StageError | None = None) -> None:

@@ -110,7 +110,7 @@ class WorkerLink:
         self._is_full = not is_sent
         return is_sent
 
-    def send_surely(self, message: FromWorker) -> None:
+    def send_reliably(self, message: FromWorker) -> None:
         """Send a message that nothing repeats: in order, and once the supervisor reads again if it reads nothing
         now."""
         self._late.append(message)
@@ -166,7 +166,7 @@ class WorkerLink:
             yield _REFUSALS[refusal]
         finally:
             del self._slots[number]
-            self.send_surely(FreeSlot(number))  # also if the answer never came: messages are handled in order
+            self.send_reliably(FreeSlot(number))  # also if the answer never came: messages are handled in order
 
     async def request_snapshot(self, request: SnapshotRequest) -> SnapshotResult:
         """Return the supervisor's answer to a request for a session's snapshot; the number is given here.

@@ -70,11 +70,11 @@ class Workers:
 
     def opened(self, session: str) -> None:
         """Report a session that takes its slot."""
-        self.link.send_surely(SessionOpened(session))
+        self.link.send_reliably(SessionOpened(session))
 
     def closed(self, session: str) -> None:
         """Report that a session has ended."""
-        self.link.send_surely(SessionClosed(session))
+        self.link.send_reliably(SessionClosed(session))
 
     async def loads(self) -> tuple[ProcessLoad, ...]:
         """Return what each worker has left for sessions."""

@@ -31,7 +31,7 @@ class Difference:
 
     def fields(self) -> Iterator[tuple[str, Any, Any]]:
         """Return where the commands differ: (path, expected, got)."""
-        yield from _partings(self.expected, self.got, "")
+        yield from _differences(self.expected, self.got, "")
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ def replay(journal: JournalFile) -> Replayed:
         done.records |= records_of(commands)
         done.moves += core.transitions.moves
         got = [plain(command, words) for command in commands]
-        if (place := _first_parting(line.commands, got)) is not None:
+        if (place := _first_difference(line.commands, got)) is not None:
             expected, came = _at(line.commands, place), _at(got, place)
             done.difference = Difference(line.number, line.now_ms, plain(line.event), place, expected, came)
             break
@@ -69,24 +69,24 @@ def records_of(commands: Sequence[Command]) -> dict[str, TurnRecord]:
     return {command.record.id: command.record for command in commands if isinstance(command, StoreRecord)}
 
 
-def _first_parting(expected: Sequence[Plain], got: Sequence[Plain]) -> int | None:
+def _first_difference(expected: Sequence[Plain], got: Sequence[Plain]) -> int | None:
     if len(expected) == len(got) and all(e == g for e, g in zip(expected, got, strict=True)):
         return None
     pairs = enumerate(zip_longest(expected, got))
-    return next((place for place, (e, g) in pairs if next(_partings(e, g, ""), None) is not None), None)
+    return next((place for place, (e, g) in pairs if next(_differences(e, g, ""), None) is not None), None)
 
 
 def _at(commands: Sequence[Plain], place: int) -> Plain | None:
     return commands[place] if place < len(commands) else None
 
 
-def _partings(expected: Any, got: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+def _differences(expected: Any, got: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
     """Return where two plain values differ. A field that an older version did not write is no difference."""
     if isinstance(expected, dict) and isinstance(got, dict):
         for name, value in expected.items():
-            yield from _partings(value, got.get(name), f"{path}.{name}" if path else name)
+            yield from _differences(value, got.get(name), f"{path}.{name}" if path else name)
     elif isinstance(expected, list) and isinstance(got, list) and len(expected) == len(got):
         for place, (e, g) in enumerate(zip(expected, got, strict=True)):
-            yield from _partings(e, g, f"{path}[{place}]")
+            yield from _differences(e, g, f"{path}[{place}]")
     elif expected != got:
         yield path, expected, got

@@ -76,13 +76,13 @@ def _with_words(project: str | None, query: TurnQuery, words: str) -> Work[TurnP
 
 def _turn_with(words: str, row: Row) -> StoredTurn | None:
     """Return the row's turn if these words were said in it. Most rows are left out before they are decoded."""
-    sought = clean(words).lower()
-    written = msgspec.json.encode(sought)[1:-1].decode()
+    searched = clean(words).lower()
+    written = msgspec.json.encode(searched)[1:-1].decode()
     if written not in zlib.decompress(row[0]).decode().lower():
         return None
     turn = turn_of(row)
     said = (turn.record.user_text, turn.record.agent_text, turn.record.filler)
-    return turn if any(sought in text.lower() for text in said) else None
+    return turn if any(searched in text.lower() for text in said) else None
 
 
 def _rows(project: str | None, query: TurnQuery) -> Work[list[Row]]:

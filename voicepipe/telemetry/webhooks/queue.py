@@ -175,10 +175,10 @@ class WebhookQueue:
         )
         n_gone = 0
         for webhook in sorted({d.webhook for d in deliveries}):
-            n_gone += yield from self._crowded_out(webhook)
+            n_gone += yield from self._evict_oldest(webhook)
         return n_gone
 
-    def _crowded_out(self, webhook: str) -> Work[int]:
+    def _evict_oldest(self, webhook: str) -> Work[int]:
         """Give up the oldest deliveries above the limit: new ones matter more, and the old ones can be queued again."""
         gone = yield from fetch(
             f"UPDATE deliveries SET dead_at_ms = {self._now_ms}, why = 'the queue was full'"

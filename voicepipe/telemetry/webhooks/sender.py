@@ -221,13 +221,13 @@ class Webhooks:
         if not self._writing:
             batch = [self._events.popleft() for _ in range(min(AT_ONCE, len(self._events)))]
             self._writing = tuple(self._deliveries(batch))
-        n_crowded_out = await queue.put(self._writing)
+        n_evicted = await queue.put(self._writing)
         names, self._writing = {delivery.webhook for delivery in self._writing}, ()
         for name in names:
             self._wakeups[name].set()
-        self.counts.given_up += n_crowded_out
-        if n_crowded_out:
-            log_event("webhooks_given_up", level=logging.WARNING, count=n_crowded_out, why="the queue was full")
+        self.counts.given_up += n_evicted
+        if n_evicted:
+            log_event("webhooks_given_up", level=logging.WARNING, count=n_evicted, why="the queue was full")
         if self._events:
             self._to_write.set()
 
@@ -235,8 +235,10 @@ class Webhooks:
         made = []
         for event in events:
             body = event.body()
-            takers = (webhook.name for webhook in self.all if webhook.subscribes_to(event.kind, event.project))
-            made += [NewDelivery(name, event.id, event.kind, event.project, event.session, body) for name in takers]
+            subscribers = (webhook.name for webhook in self.all if webhook.subscribes_to(event.kind, event.project))
+            made += [
+                NewDelivery(name, event.id, event.kind, event.project, event.session, body) for name in subscribers
+            ]
         return made
 
 

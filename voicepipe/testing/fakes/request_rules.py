@@ -18,7 +18,7 @@ from voicepipe.testing.fakes.script import ReceivedRequest
 Broken = tuple[int, str]
 """The HTTP status and the text of the refusal."""
 
-Demand = Callable[["RequestRules", Mapping[str, Any]], str | None]
+BodyRule = Callable[["RequestRules", Mapping[str, Any]], str | None]
 """Return what is wrong with a request's body, or None."""
 
 CachedAt = Literal["details", "deepseek", "flat", "nowhere"]
@@ -35,7 +35,7 @@ class Dialect:
     """The path of its requests."""
 
     answer: Answer
-    demands: tuple[Demand, ...]
+    body_rules: tuple[BodyRule, ...]
     refusals: tuple[str, ...]
     """What it refuses beside a wrong key and an unknown field, for documentation."""
 
@@ -92,8 +92,8 @@ class RequestRules:
         missing = next((name for name, value in self.headers.items() if headers.get(name) != value), None)
         if missing is not None:
             return 400, f"missing header {missing}"
-        for demand in _CHAT_COMPLETIONS if self.dialect is None else self.dialect.demands:
-            if wrong := demand(self, body):
+        for rule in _CHAT_COMPLETIONS if self.dialect is None else self.dialect.body_rules:
+            if wrong := rule(self, body):
                 return 400, wrong
         return None
 
@@ -207,4 +207,4 @@ def _mistral(message: Mapping[str, Any], before: str) -> str | None:
     return f"Tool call id was {wrong} but must be a-z, A-Z, 0-9, with a length of 9." if wrong is not None else None
 
 
-_CHAT_COMPLETIONS: Final[tuple[Demand, ...]] = (check_fields, _unknown, _limits, _tools, _messages)
+_CHAT_COMPLETIONS: Final[tuple[BodyRule, ...]] = (check_fields, _unknown, _limits, _tools, _messages)

@@ -145,7 +145,7 @@ def _fields(rules: RequestRules, body: Mapping[str, Any]) -> str | None:
 DIALECT: Final = Dialect(
     path="/v1/messages",
     answer=answer,
-    demands=(check_fields, _fields, _messages),
+    body_rules=(check_fields, _fields, _messages),
     refusals=("roles out of turn", "a call without its result", "a fifth cache mark", "blank text"),
 )
 

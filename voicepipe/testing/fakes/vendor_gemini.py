@@ -112,7 +112,7 @@ def _contents(rules: RequestRules, body: Mapping[str, Any]) -> str | None:
 DIALECT: Final = Dialect(
     path="/v1/models/{model}:streamGenerateContent",
     answer=answer,
-    demands=(_fields, _contents),
+    body_rules=(_fields, _contents),
     refusals=("roles out of turn", "a call without its result", "a step without signature (3.x)"),
     listed=lambda names: {"models": [{"name": f"models/{name}"} for name in names]},
 )

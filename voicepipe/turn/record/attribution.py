@@ -115,12 +115,12 @@ _CHOSEN: Final = (SILENCE, EARLIER_AUDIO)
 
 _PARTS = (("stt_final", FLUSHED, TRANSCRIBED), ("gate_wait", VOICED_LAST, ENDED), ("connect", LLM_REQUESTED, CONNECTED))
 
-AFTERMATH_MS: Final = 20
+STALL_BACKLOG_MS: Final = 20
 """How long work piled up during a short stall usually takes, in ms: a later mark was not waiting."""
 
-AFTERMATH_SHARE: Final = 1 / 16
-"""The same as a share of a long stall, beside `AFTERMATH_MS`: the user's audio of that time is worked off first. Of a
-stall of 1 s this took 26 to 46 ms on two busy cores (`tests.measure.fault_attribution`).
+STALL_BACKLOG_SHARE: Final = 1 / 16
+"""The same as a share of a long stall, beside `STALL_BACKLOG_MS`: the user's audio of that time is worked off first. Of
+a stall of 1 s this took 26 to 46 ms on two busy cores (`tests.measure.fault_attribution`).
 """
 
 MAX_STALLS: Final = 8
@@ -534,7 +534,7 @@ def _worked_off_ms(stalls: Iterable[Stall]) -> dict[Stall, int]:
     """
     worked_off, following_ms, following_done_ms = dict[Stall, int](), None, 0
     for stall in sorted(stalls, reverse=True):
-        done_ms = stall[1] + AFTERMATH_MS + round(AFTERMATH_SHARE * (stall[1] - stall[0]))
+        done_ms = stall[1] + STALL_BACKLOG_MS + round(STALL_BACKLOG_SHARE * (stall[1] - stall[0]))
         if following_ms is not None and following_ms <= done_ms:
             done_ms = max(done_ms, following_done_ms)
         worked_off[stall] = done_ms
