@@ -69,20 +69,20 @@ def test_user_who_turned_away_is_near_again_after_seconds() -> None:
 
 
 def test_a_client_that_sends_zeros_has_a_quiet_room() -> None:
-    """Digital silence stirs nothing, and quiet speech after it is the user's."""
+    """Digital silence exceeds no noise, and quiet speech after it is the user's."""
     near_field = NearField()
     for _ in range(100):
         near_field.push(power(silence(FRAME)), speech=False)
-    assert not near_field.stirs
+    assert not near_field.exceeds_noise
     assert fed(near_field, -50, 20, speech=True).near
 
 
-def test_the_first_sound_over_the_room_stirs() -> None:
+def test_the_first_sound_over_the_room_exceeds_noise() -> None:
     """The room itself does not; 20 ms of something 15 dB louder do."""
     near_field = fed(after_user_speech(-60), -60, 20, speech=False)
-    assert not near_field.stirs
+    assert not near_field.exceeds_noise
     near_field.push(power(noise(-45)), speech=False)
-    assert near_field.stirs
+    assert near_field.exceeds_noise
 
 
 @given(levels=st.lists(st.floats(-80, -10), min_size=20, max_size=60), louder_db=st.floats(0, 10))

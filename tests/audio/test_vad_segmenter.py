@@ -198,7 +198,7 @@ def test_crowd_does_not_start_speech_after_the_user(clips: dict[str, Clip], crow
     assert edges_of(segmenter, alone) == []
 
 
-def test_silence_is_not_said_to_grow_while_something_stirs(clips: dict[str, Clip]) -> None:
+def test_silence_is_not_said_to_grow_while_the_level_rises(clips: dict[str, Clip]) -> None:
     """A burst of noise in the pause delays the event by 120 ms at most, and then the silence is reported in full."""
     clip = clips["clean/LJ001-0008"]
     samples = clip.samples(RATE_HZ).copy()

@@ -409,17 +409,17 @@ async def test_promise_holds_during_faults(promise: faults.FaultPromise, fault: 
     name = secrets.token_hex(4)
 
     @asynccontextmanager
-    async def rig() -> AsyncIterator[faults.Rig]:
-        yield faults.Rig(
+    async def faulty() -> AsyncIterator[faults.FaultyStore]:
+        yield faults.FaultyStore(
             open_store=lambda: open_redis(redis.url, name, poll_ms=10, answer_ms=150),
             failing=lambda: FAULTS[fault](redis),
             can_read=False,
         )
 
-    def open_rig() -> AbstractAsyncContextManager[faults.Rig]:
-        return rig()
+    def open_faulty() -> AbstractAsyncContextManager[faults.FaultyStore]:
+        return faulty()
 
-    await promise(open_rig)
+    await promise(open_faulty)
 
 
 @pytest.mark.parametrize("promise", suite.PROMISES, ids=lambda promise: promise.__name__)

@@ -109,9 +109,11 @@ async def opened(cluster: Cluster) -> AsyncIterator[Cluster]:
 
 
 @asynccontextmanager
-async def in_memory(fault: Literal["refuses", "hangs"]) -> AsyncIterator[faults.Rig]:
+async def in_memory(fault: Literal["refuses", "hangs"]) -> AsyncIterator[faults.FaultyStore]:
     cluster = FaultyCluster()
-    yield faults.Rig(open_store=partial(opened, cluster), failing=partial(cluster.failing, fault), can_read=False)
+    yield faults.FaultyStore(
+        open_store=partial(opened, cluster), failing=partial(cluster.failing, fault), can_read=False
+    )
 
 
 @contextmanager
@@ -135,7 +137,7 @@ PLANTED: dict[str, tuple[store_faults.Fault | None, bool]] = {
 
 
 @asynccontextmanager
-async def in_a_file(folder: Path, name: str) -> AsyncIterator[faults.Rig]:
+async def in_a_file(folder: Path, name: str) -> AsyncIterator[faults.FaultyStore]:
     plant, can_read = PLANTED[name]
     stores: list[Any] = []
 
@@ -151,7 +153,7 @@ async def in_a_file(folder: Path, name: str) -> AsyncIterator[faults.Rig]:
     def failing() -> Any:
         return plant(folder / FILE_NAME) if plant is not None else read_only(stores)
 
-    yield faults.Rig(open_store=open_store, failing=failing, can_read=can_read)
+    yield faults.FaultyStore(open_store=open_store, failing=failing, can_read=can_read)
 
 
 @pytest.mark.parametrize("fault", ["refuses", "hangs", *PLANTED])
@@ -159,10 +161,10 @@ async def in_a_file(folder: Path, name: str) -> AsyncIterator[faults.Rig]:
 async def test_promise_holds_during_faults(
     promise: faults.FaultPromise, fault: Literal["refuses", "hangs"], tmp_path: Path
 ) -> None:
-    def open_rig() -> AbstractAsyncContextManager[faults.Rig]:
+    def open_faulty() -> AbstractAsyncContextManager[faults.FaultyStore]:
         return in_a_file(tmp_path, fault) if fault in PLANTED else in_memory(fault)
 
-    await promise(open_rig)
+    await promise(open_faulty)
 
 
 @pytest.mark.parametrize("promise", suite.PROMISES, ids=lambda promise: promise.__name__)

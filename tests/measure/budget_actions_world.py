@@ -160,7 +160,7 @@ class Stage:
             case c.OpenGate(turn, revision):
                 self._open((turn, revision))
             case c.ShortenClause(turn, revision):
-                self._hand_over((turn, revision), self._replies[turn, revision].splitter.hurry())
+                self._hand_over((turn, revision), self._replies[turn, revision].splitter.close_early())
             case c.SayFiller(turn, revision):
                 self._later(self._now_ms + SEND_MS, e.FillerSent(turn, revision, FILLER_MS))
             case _:

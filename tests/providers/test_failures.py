@@ -262,18 +262,18 @@ async def test_connections_are_pooled(address: ProviderAddress, vendor: FakeVend
 
 
 async def test_warm_connection_is_used(address: ProviderAddress, vendor: FakeVendor) -> None:
-    """A touch opens the connection that the first request then finds."""
-    await http.touch(address, "/models")
+    """A preconnect opens the connection that the first request then finds."""
+    await http.preconnect(address, "/models")
     assert vendor.connections_made == 1
     async with http.post(address, "/chat/completions", json=b"{}") as answer:
         await answer.body(limit_bytes=100_000)
     assert vendor.connections_made == 1
 
 
-async def test_touch_fails_in_silence(address: ProviderAddress, vendor: FakeVendor) -> None:
+async def test_preconnecting_fails_in_silence(address: ProviderAddress, vendor: FakeVendor) -> None:
     """No server listens: the request will report it."""
     vendor.unplug()
-    await http.touch(address, "/models")
+    await http.preconnect(address, "/models")
 
 
 @pytest.mark.parametrize("base_url", ["", "localhost:11434/v1", "ftp://x/v1"])

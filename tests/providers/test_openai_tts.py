@@ -71,19 +71,19 @@ async def test_a_connection_is_open_before_the_first_clause(
 ) -> None:
     """One for all sessions that may speak, however many; and it is used now and then, so that it stays."""
     touches: asyncio.Queue[None] = asyncio.Queue()
-    touch = http.touch
+    preconnect = http.preconnect
 
     async def noted(address: ProviderAddress, path: str) -> None:
-        await touch(address, path)
+        await preconnect(address, path)
         touches.put_nowait(None)
 
-    monkeypatch.setattr(http, "touch", noted)
+    monkeypatch.setattr(http, "preconnect", noted)
     async with connection_pool.lifetime(), asyncio.timeout(WAIT_S):
         with synthesizer.keep_warm(VOICE), synthesizer.keep_warm(VOICE):
             await touches.get()
             await speak(synthesizer, VOICE, "Hi.")
             assert (vendor.connections_made, touches.qsize()) == (1, 0)
-        monkeypatch.setattr(connection_pool, "TOUCH_S", 0.0)
+        monkeypatch.setattr(connection_pool, "PRECONNECT_S", 0.0)
         with synthesizer.keep_warm(VOICE):
             await touches.get()
             await touches.get()

@@ -12,7 +12,7 @@ from voicepipe.audio.timed_words import TimedWord
 from voicepipe.ports.transcriber import Final, Interim
 from voicepipe.providers.stt.segment_assembler import Margins, Segment, SegmentAssembler, Word
 
-MARGINS = Margins(lead=500, trailing=200, scant=500)
+MARGINS = Margins(lead=500, trailing=200, too_short=500)
 """One sample a millisecond, to be read easily."""
 
 
@@ -202,16 +202,16 @@ def test_language_is_the_vendors(segments: SegmentAssembler) -> None:
     assert text == [Final(1, 1, "Sí.", "es")]
 
 
-def test_timeout_applies_to_scant_audio(segments: SegmentAssembler) -> None:
+def test_timeout_applies_to_too_short_audio(segments: SegmentAssembler) -> None:
     """Little left to make final: the vendor may say nothing. Much left: it must."""
     segments.take(said("Yes.", 900, 1_800, final=True))
     segments.flush(1, 2_300)
-    assert segments.scant
+    assert segments.too_short
     assert segments.known
     assert segments.give_up() == Final(1, 1, "Yes.")
     assert not segments.waiting
     segments.flush(2, 2_301)
-    assert not segments.scant
+    assert not segments.too_short
 
 
 def test_answer_to_a_flush_given_up_is_not_the_next_ones(segments: SegmentAssembler) -> None:

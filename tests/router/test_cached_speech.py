@@ -329,7 +329,7 @@ async def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
             pytest.fail("it was opened")
 
 
-async def test_least_lately_played_goes_first(inner: FakeSynthesizer, tmp_path: Path) -> None:
+async def test_least_recently_played_goes_first(inner: FakeSynthesizer, tmp_path: Path) -> None:
     """The folder stays within its bytes."""
     folder = tmp_path / "audio-cache"
     room = 2 * 2 * len(tone("One.", ms_per_char=10)) + 500

@@ -111,32 +111,32 @@ def test_the_first_clause_is_early(words: list[str]) -> None:
     assert len(clauses(text)[0]) <= min([*ends, len(text)])
 
 
-def test_a_hurried_clause_ends_at_its_last_whole_word() -> None:
+def test_a_clause_closed_early_ends_at_its_last_whole_word() -> None:
     """What follows may be short too: it is wanted soon."""
     splitter = ClauseSplitter()
     assert splitter.push("Well the capi") == []
-    assert splitter.hurry() == ["Well the"]
+    assert splitter.close_early() == ["Well the"]
     assert splitter.cut_short
     assert splitter.push("tal of France, as you know, is Paris.") == ["capital of France,", "as you know, is Paris."]
 
 
-def test_a_hurried_clause_waits_for_a_whole_word() -> None:
+def test_a_clause_closed_early_waits_for_a_whole_word() -> None:
     """It is cut as soon as there is one; marks and spaces are none."""
     splitter = ClauseSplitter()
     splitter.push("- Unbe")
-    assert splitter.hurry() == []
+    assert splitter.close_early() == []
     assert splitter.push("lievable") == []
     assert splitter.push(" but") == ["- Unbelievable"]
 
 
-def test_hurry_means_the_first_clause_only() -> None:
+def test_closing_early_means_the_first_clause_only() -> None:
     """And one that closes by itself in the meantime was not cut."""
     splitter = ClauseSplitter()
     splitter.push("No. And then")
-    assert splitter.hurry() == []
+    assert splitter.close_early() == []
     early = ClauseSplitter()
     early.push("Unbeliev")
-    assert early.hurry() == []
+    assert early.close_early() == []
     assert early.push("able. And") == ["Unbelievable."]
     assert not early.cut_short
 

@@ -48,7 +48,7 @@ def test_a_row_that_leaves_out_too_much_is_found() -> None:
     """A pause whose silence lets no reply begin: then the early reply comes late."""
     plot = [(100, "an_utterance", 3), (100, "quiet", 3), (100, "quiet", 4)]
     driver = play(plot, CoreSettings(speculate=True)).driver
-    hurried = Core("s", driver.settings, CoreSettings(speculate=True))
-    handler, _ = hurried.handlers[e.TranscriptFinished]
-    hurried.handlers[e.TranscriptFinished] = (handler, NOTHING)
-    assert commands_of(hurried, driver.events) != driver.commands
+    without_passes = Core("s", driver.settings, CoreSettings(speculate=True))
+    handler, _ = without_passes.handlers[e.TranscriptFinished]
+    without_passes.handlers[e.TranscriptFinished] = (handler, NOTHING)
+    assert commands_of(without_passes, driver.events) != driver.commands

@@ -156,7 +156,7 @@ def test_each_round_of_function_calls_names_what_made_it(again: bool) -> None:
     assert record.unattributed_ms == 0
 
 
-def test_the_model_is_not_hurried() -> None:
+def test_the_model_is_not_shortened() -> None:
     """It gets no clauses: there is none to shorten."""
     scene = Scenario()
     scene.says()

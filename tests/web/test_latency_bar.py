@@ -110,7 +110,7 @@ async def test_hidden_time_is_hatched_and_what_is_over_is_marked(talking: Any) -
     async with talking(has_microphone=False) as talk, talk.page() as page:
         held = await page.evaluate(DRAWN % json.dumps(record_plain(RECORDS["held"], "default")))
         over = await page.evaluate(DRAWN % json.dumps(record_plain(RECORDS["over"], "default")))
-        unheard = await page.evaluate(DRAWN % json.dumps(record_plain(RECORDS["cut short"], "default")))
+        unplayed = await page.evaluate(DRAWN % json.dumps(record_plain(RECORDS["cut short"], "default")))
     waited, hidden = held["rows"]["llm_ttft"]
     assert waited == []
     assert hidden[0] > 20
@@ -120,7 +120,7 @@ async def test_hidden_time_is_hatched_and_what_is_over_is_marked(talking: Any) -
     assert over["over"]
     assert "483 ms over the limit of 500 ms" in over["text"]
     assert "Up to 135 ms sooner with agents.default.llm" in over["text"]
-    assert unheard["text"] == "No answer was played."
+    assert unplayed["text"] == "No answer was played."
 
 
 async def test_every_bar_is_as_long_as_its_stage_took(talking: Any) -> None:

@@ -121,13 +121,13 @@ async def test_interruption_truncates_the_answer_at_the_played_position(talking:
         played_ms = played_until(talk.answer, await page.played_back()) / 24
         await page.until("document.querySelector('.entry.agent.cut del')?.textContent.includes('Not played')")
         words = await page.evaluate("document.querySelector('.entry.agent.cut .words').firstChild.textContent")
-        unheard = await page.evaluate("document.querySelector('.entry.agent.cut del').lastChild.textContent")
+        unplayed = await page.evaluate("document.querySelector('.entry.agent.cut del').lastChild.textContent")
         assert "you interrupted here" in await page.text(".entry.agent.cut .words")
         record = await talk.record(turn_id)
     assert 0 < cut["audio_end_ms"] < 10_000
     assert (of_cut[-1]["played_ms"], of_cut[-1]["buffered_ms"]) == (cut["audio_end_ms"], 0)
     assert record["outcome"] == "interrupted"
-    assert words + unheard == ANSWER
+    assert words + unplayed == ANSWER
     assert ANSWER.startswith(words)
     assert words
     # A quantum of the audio thread is 5 ms.

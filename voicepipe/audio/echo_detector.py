@@ -170,8 +170,8 @@ class EchoDetector:
         reach = _TAIL_HOPS + _SLIP_HOPS
         said = self._sent_before(ends_ms + _SLIP_HOPS * HOP_MS, len(received) + reach + _SLIP_HOPS, late).sum(axis=1)
         around = np.lib.stride_tricks.sliding_window_view(said, reach + _SLIP_HOPS + 1)[-len(received) :].max(axis=1)
-        lately = self._sent_before(ends_ms, SPAN_MS // HOP_MS, late).sum(axis=1).max()
-        own = (received > _OVER * share * around) & (received > _BESIDE * share * lately)
+        recent = self._sent_before(ends_ms, SPAN_MS // HOP_MS, late).sum(axis=1).max()
+        own = (received > _OVER * share * around) & (received > _BESIDE * share * recent)
         return int(np.count_nonzero(own)) * HOP_MS
 
     def likeness(self, samples: Samples, rate_hz: int, ends_ms: int) -> float:

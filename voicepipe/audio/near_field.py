@@ -38,8 +38,8 @@ _DECAY_DB_PER_S: Final = 1.0
 
 _DECAY_DB: Final = _DECAY_DB_PER_S * _FRAME_MS / 1_000
 
-_STIR_SHARE: Final = 0.3
-_MIN_STIR_DB: Final = 9.0
+_ABOVE_NOISE_SHARE: Final = 0.3
+_MIN_ABOVE_NOISE_DB: Final = 9.0
 """From this far above the room's level towards the user's, the audio is more than room noise. The same as where speech
 ends (`levels`)."""
 
@@ -50,14 +50,14 @@ _SYLLABLE_DB: Final = 6.0
 """The peaks of syllables lie above the user's level, those of weak ones little below it, and the ends of words far
 below."""
 
-_GRAIN_DB: Final = 17.5
+_MIN_LEVEL_DB: Final = 17.5
 """-73 dBFS, quieter than any room: a client that mutes by sending zeros must not make every breath count as speech."""
 
 
 def _db(power: float) -> float:
     """Return the mean square of int16 samples in dB over one unit; full scale is 90."""
     level_db = 10 * log10(power + 1) if power > 0 else 0.0
-    return level_db if level_db > _GRAIN_DB else _GRAIN_DB
+    return level_db if level_db > _MIN_LEVEL_DB else _MIN_LEVEL_DB
 
 
 def _peak(room_db: float) -> float:
@@ -80,11 +80,11 @@ class NearField:
         self._powers: deque[float] = deque(maxlen=_SPAN_FRAMES)
         self._span_sum = self._short_sum = 0.0
         self._quietest: deque[float] = deque(maxlen=_BLOCKS)
-        self._room_power, self._room_db = -1.0, _GRAIN_DB
-        self._room_peak = _peak(_GRAIN_DB)
+        self._room_power, self._room_db = -1.0, _MIN_LEVEL_DB
+        self._room_peak = _peak(_MIN_LEVEL_DB)
         self._in_block = _BLOCK_FRAMES
-        self._user_db = _GRAIN_DB
-        self._span_db = _GRAIN_DB
+        self._user_db = _MIN_LEVEL_DB
+        self._span_db = _MIN_LEVEL_DB
 
     def push(self, power: float, *, speech: bool) -> None:
         """Process the next 20 ms, by its mean square. `speech`: the VAD model detected speech in the audio just
@@ -110,13 +110,14 @@ class NearField:
         return self._span_db >= self._user_db - max(_MIN_FAR_DB, below_db)
 
     @property
-    def stirs(self) -> bool:
+    def exceeds_noise(self) -> bool:
         """Return whether the newest 20 ms are more than room noise."""
         return self.rises(1.0)
 
     def rises(self, share: float) -> bool:
-        """Return whether the newest 20 ms are above the room's level by this share, in dB, of what `stirs` requires."""
-        rise_db = max(_MIN_STIR_DB, _STIR_SHARE * (self._user_db - self._room_db))
+        """Return whether the newest 20 ms are above the room's level by this share, in dB, of what
+        `exceeds_noise` requires."""
+        rise_db = max(_MIN_ABOVE_NOISE_DB, _ABOVE_NOISE_SHARE * (self._user_db - self._room_db))
         return _db(self._powers[-1]) >= self._room_db + share * rise_db
 
     @property

@@ -110,8 +110,8 @@ def _by_tap(kernel: Weights) -> Weights:
     return kernel.transpose(2, 1, 0).reshape(-1, len(kernel))
 
 
-def _stretches(buffer: Weights, length: int, hop: int) -> Weights:
-    """Return stretches of each row of a buffer, (n_rows, n_stretches, length): a view that follows the buffer's
+def _windows(buffer: Weights, length: int, hop: int) -> Weights:
+    """Return windows of each row of a buffer, (n_rows, n_windows, length): a view that follows the buffer's
     content."""
     return np.lib.stride_tricks.sliding_window_view(buffer, length, axis=1)[:, ::hop]
 
@@ -148,7 +148,7 @@ class _Network:
         self._windows, self._mirrored = sound[:, CONTEXT_SAMPLES:end], sound[:, end:]
         self._ends, self._last = sound[:-1, end - CONTEXT_SAMPLES : end], sound[-1, end - CONTEXT_SAMPLES : end]
         self._mirror = sound[:, end - 2 : end - 2 - _MIRRORED_SAMPLES : -1]
-        self._overlapping = _stretches(sound, _FRAME_SAMPLES, _HOP_SAMPLES)
+        self._overlapping = _windows(sound, _FRAME_SAMPLES, _HOP_SAMPLES)
         frames = _zeros(n_windows, _N_FRAMES, _FRAME_SAMPLES)
         self._frames = frames
         self._powers = _zeros(n_windows * _N_FRAMES, _FRAME_SAMPLES)
@@ -190,9 +190,9 @@ class _Network:
 
         self._first_sums = layers[0].sums.reshape(self._first.shape)
         self._first_inputs = layers[0].inputs.reshape(n_windows, _N_FRAMES, -1)
-        self._first_taps = _stretches(self._padded.reshape(n_windows, -1), 3 * _N_BINS, _N_BINS)
+        self._first_taps = _windows(self._padded.reshape(n_windows, -1), 3 * _N_BINS, _N_BINS)
         self._second_inputs = layers[1].inputs.reshape(n_windows, 2, -1)
-        self._second_taps = _stretches(behind_zeros.reshape(n_windows, -1), 3 * n_first, 2 * n_first)
+        self._second_taps = _windows(behind_zeros.reshape(n_windows, -1), 3 * n_first, 2 * n_first)
         self._second_sums = layers[1].sums.reshape(n_windows, -1)
 
     def _convolve(self) -> None:

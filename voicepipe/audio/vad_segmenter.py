@@ -69,7 +69,7 @@ No further clip of the 26 of noise starts speech. Of 396 copies of those without
 8 kHz (7 without this rule) and 9 at 24 kHz (6). A less sure window, or a neighbour of any probability, starts more.
 """
 
-_STIR_MS: Final = 120
+_RISE_MS: Final = 120
 """The VAD model needs 60 to 120 ms to detect speech. While the level rises, `SilenceProgress` is held back for this
 long, so that no turn ends on the first syllable of its next word. Noise that is not speech delays the edge by no more
 than this.
@@ -451,7 +451,7 @@ class VadSegmenter:
     def _watch_pause(self, edges: list[Edge]) -> None:
         """Emit the silence so far, unless the level rises and the VAD model may be about to detect speech."""
         silence_ms = self._processed_ms - self._pause.stream_ms + self._gap_ms
-        if not self._near_field.stirs or silence_ms - self._silence_ms >= _STIR_MS:
+        if not self._near_field.exceeds_noise or silence_ms - self._silence_ms >= _RISE_MS:
             self._grow(silence_ms, edges)
 
     def _grow(self, silence_ms: int, edges: list[Edge]) -> None:

@@ -165,12 +165,12 @@ class _EventLoop:
         while self._due and self._due[0][0] <= self._now_us:
             ready.append(heapq.heappop(self._due))
         began_us = self._now_us
-        stretch = 1.0 + self._costs.wait_share
-        self._now_us += self._costs.wake_us * stretch
+        wait_factor = 1.0 + self._costs.wait_share
+        self._now_us += self._costs.wake_us * wait_factor
         for due_us, _, kind, session in ready:
-            self._now_us += self._cost_us(kind, due_us, session) * stretch
+            self._now_us += self._cost_us(kind, due_us, session) * wait_factor
             getattr(self, f"_on_{kind}")(due_us, session)
-        self._busy_us += (self._now_us - began_us) / stretch
+        self._busy_us += (self._now_us - began_us) / wait_factor
 
     def _cost_us(self, kind: str, due_us: float, session: _Session) -> float:
         costs = self._costs

@@ -123,7 +123,7 @@ class Reply:
 
     def shorten(self) -> None:
         """Make the synthesizer begin with the text that is available, up to a whole word."""
-        self._send_clauses(self._clauses.hurry(), self._speech)
+        self._send_clauses(self._clauses.close_early(), self._speech)
 
     async def run(self) -> None:
         """Run the LLM and the TTS for one turn; return when both are done, or one has failed.

@@ -112,10 +112,10 @@ class AgentSide:
         if self.turn is not None:
             soft_reply.finalize(self._context, self.turn, now_ms)
 
-    def seal(self) -> None:
+    def make_irrevocable(self) -> None:
         """Make the reply irrevocable: another one was requested, and only one response of the conversation is open."""
         if self.turn is not None and self.turn.reply.gate is Gate.OPEN and self.turn.question.reversible_ms:
-            responses.seal(self._context, self.turn)
+            responses.make_irrevocable(self._context, self.turn)
 
     def release_effects(self, turn: Turn, now_ms: int) -> None:
         """Release the function calls and the outcome of a turn that ended softly: it is over for good."""
@@ -308,7 +308,7 @@ class AgentSide:
 
     def truncated(self, turn: Turn, cut_ms: int, now_ms: int) -> None:
         """Cut a reply at the position that the client reports. A reply that was only playing is silent now."""
-        whole = responses.recut(self._context, turn, cut_ms)
+        whole = responses.move_cut(self._context, turn, cut_ms)
         turn.audio.cut_reported = True
         if turn.outcome is not None:
             turn.outcome, turn.reason = (
@@ -332,7 +332,7 @@ class AgentSide:
         is_changed = responses.record_audible(turn, played_ms, event.input_ms, now_ms) or is_estimated
         if turn.reply.gate is Gate.SUSPENDED:
             if not turn.audio.cut_reported:
-                responses.recut(self._context, turn, played_ms)
+                responses.move_cut(self._context, turn, played_ms)
             return
         if turn.outcome is None:
             responses.move_end(turn, played_ms, self.replies.all, now_ms)
@@ -341,7 +341,7 @@ class AgentSide:
             return
         before_ms = turn.audio.cut_ms
         if turn.outcome != "completed" and not turn.audio.cut_reported:
-            responses.recut(self._context, turn, played_ms)
+            responses.move_cut(self._context, turn, played_ms)
         if is_changed or turn.audio.cut_ms != before_ms:
             record_builder.keep(self._context, turn, now_ms)
 
@@ -453,7 +453,7 @@ class AgentSide:
     def _close(self, turn: Turn, outcome: Outcome, reason: str, now_ms: int) -> None:
         self._context.timers.await_nothing(turn.number)
         if turn is self.turn and turn.question.reversible_ms:
-            responses.seal(self._context, turn)
+            responses.make_irrevocable(self._context, turn)
         self._context.learned.reply_ended(turn)
         record_builder.close(self._context, turn, outcome, reason, now_ms)
         self._context.transitions.changed = True

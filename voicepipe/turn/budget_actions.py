@@ -44,13 +44,13 @@ class BudgetActions:
         self.over = False
         """The answer checked last is audible: no further action can help."""
 
-        self.restless = False
+        self.checks_every_event = False
         """The answer is late, and not yet late enough for a filler: any event may find that it is."""
 
     def update(self, now_ms: int) -> None:
         """Update the projection, do what is due, and schedule the next check in time."""
         self._context.timers.clear(Timer(Due.FILLER), Timer(Due.SHORTEN))
-        self.over = self.restless = False
+        self.over = self.checks_every_event = False
         turn, waiting = self._agent.turn, self._context.turns.awaits_tools
         if turn is None and waiting is not None:
             self._fill_tool_time(waiting, now_ms)
@@ -125,7 +125,7 @@ class BudgetActions:
         elif usual.first_audible_ms(turn.marks, now_ms) - now_ms >= WORTH_MS:
             self._say_filler(turn, turn.reply.response_id)
         else:
-            self.restless = True
+            self.checks_every_event = True
 
     def _may_fill(self, turn: Turn) -> bool:
         """Return whether the user waits in silence for this turn's answer: the turn is over, and nothing has come."""
@@ -179,7 +179,7 @@ class BudgetActions:
             self._context.notify(a.ResponseEnded(response_id, "completed"))
             record_builder.keep(self._context, turn, now_ms)
         else:
-            self.restless = True
+            self.checks_every_event = True
 
     def _may_fill_tool_time(self, turn: Turn) -> bool:
         """Return whether the user has waited in silence for this turn's answer, and waits on."""

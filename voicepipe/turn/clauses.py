@@ -45,11 +45,11 @@ class ClauseSplitter:
     """
 
     cut_short: bool = False
-    """The first clause was closed at a word, as `hurry` requested."""
+    """The first clause was closed at a word, as `close_early` requested."""
 
     _text: str = ""
     _first: bool = True
-    _hurried: bool = False
+    _closes_early: bool = False
     _n_marks: int = 0
     """Number of characters at the start of the text known to have nothing to say; they are not checked again."""
 
@@ -61,12 +61,12 @@ class ClauseSplitter:
             clause, self._text, self._n_marks = self._text[:end].strip(), self._text[end:], 0
             closed.append(clause)
             # After a short clause the next one is needed soon, too.
-            self._first, self._hurried = self._hurried, False
+            self._first, self._closes_early = self._closes_early, False
         return closed
 
-    def hurry(self) -> list[str]:
+    def close_early(self) -> list[str]:
         """Close the first clause at its last whole word; while there is none, as soon as one has come."""
-        self._hurried = self._first
+        self._closes_early = self._first
         return self.push("")
 
     def flush(self) -> list[str]:
@@ -85,7 +85,7 @@ class ClauseSplitter:
                     return end
             elif char in _CLAUSE_END and self._first and _ends_clause(text, i):
                 return i + 1
-        if self._hurried and first < (space := text.rfind(" ") + 1):
+        if self._closes_early and first < (space := text.rfind(" ") + 1):
             self.cut_short = True
             return space
         if len(text) > MAX_CHARS and first < (space := text.rfind(" ", 0, MAX_CHARS)):

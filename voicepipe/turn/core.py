@@ -173,7 +173,9 @@ class Core:
         tools = self._server_tools
         if (turns.awaits_tools is not None or tools.unread_ms is not None) and tools.update(now_ms):
             self._settle(now_ms)
-        if ((after.budget and not actions.over) or transitions.changed or actions.restless) and self._is_answering():
+        if (
+            (after.budget and not actions.over) or transitions.changed or actions.checks_every_event
+        ) and self._is_answering():
             actions.update(now_ms)
         if (after.idle or transitions.changed) and self._may_be_idle():
             self._idle.update(now_ms)

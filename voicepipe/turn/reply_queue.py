@@ -122,14 +122,14 @@ class Answers:
         learned, limits = self._context.learned, self._context.core.speculation
         stats = learned.speculation
         if turn.account.speculation.starts >= limits.max_starts or (
-            turn.question.waived and turn.question.waived[0] == turn.pause
+            turn.question.refused_start and turn.question.refused_start[0] == turn.pause
         ):
             return  # do not speculate on a user who stops and goes on repeatedly
         items = self._items_with(turn)
         if model_input.overflow(self._context, turn.settings, items):
             return  # the turn fails once it is over
         if not stats.pays(model_input.input_tokens_of(turn.settings, items), limits, learned.used_tokens):
-            stats.waive(turn, now_ms)
+            stats.refuse(turn, now_ms)
             return
         self._user.mark_start_due(turn, stats.answer_ms, now_ms)
         self._agent.start(turn, items, now_ms)
@@ -313,7 +313,7 @@ class Answers:
             for mark in (attribution.VOICED_LAST, attribution.ENDED, attribution.REQUESTED):
                 turn.mark(mark, now_ms)
         if reply.in_conversation:
-            self._agent.seal()
+            self._agent.make_irrevocable()
         self._put(turn, Place.REQUESTED)
         return turn
 
@@ -323,13 +323,13 @@ class Answers:
         """
         if (dropped := self._drop_speculative()) is not None:
             dropped.speculation_failed = True
-        unheard = [
+        inaudible = [
             turn
             for turn in (*self._at(Place.REQUESTED), self._agent.turn)
             if turn and turn.cause in ("apology", "greeting") and turn.reply.gate is not Gate.OPEN
         ]
-        self._remove(*unheard)
-        for turn in unheard:
+        self._remove(*inaudible)
+        for turn in inaudible:
             self.drop(turn, "overtaken", now_ms)
 
     @property

@@ -106,7 +106,7 @@ def suspend_response(context: TurnContext, turn: Turn) -> None:
     )
 
 
-def seal(context: TurnContext, turn: Turn) -> None:
+def make_irrevocable(context: TurnContext, turn: Turn) -> None:
     """Make a reply irrevocable."""
     turn.question.reversible_ms = 0
     context.timers.clear(Timer(Due.REVERSIBLE))
@@ -275,7 +275,7 @@ def cut(context: TurnContext, turn: Turn, at_ms: int) -> None:
         write_down(context, turn)
 
 
-def recut(context: TurnContext, turn: Turn, cut_ms: int) -> bool:
+def move_cut(context: TurnContext, turn: Turn, cut_ms: int) -> bool:
     """Move the cut of a reply; return whether the cut is beyond the reply's end, so that the reply is whole."""
     whole = turn.reply.voice_done and cut_ms >= turn.audio.arrived_ms
     turn.audio.cut_ms = None if whole else cut_ms

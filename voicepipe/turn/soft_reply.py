@@ -75,7 +75,7 @@ def finalize(context: TurnContext, turn: Turn, now_ms: int) -> None:
     if left_ms > 0:
         context.timers.set(Timer(Due.REVERSIBLE), now_ms + left_ms)
     else:
-        responses.seal(context, turn)
+        responses.make_irrevocable(context, turn)
 
 
 def take_back(context: TurnContext, turn: Turn) -> None:

@@ -100,27 +100,27 @@ class SpeculationStats:
         """Record that a reply was started before its turn was over."""
         self._add(turn, starts=1)
 
-    def waive(self, turn: Turn, now_ms: int) -> None:
-        """Record that a start was waived, once per pause."""
+    def refuse(self, turn: Turn, now_ms: int) -> None:
+        """Record that a start was refused, once per pause."""
         self.went_on(turn)
         self._add(turn, refused=1)
-        turn.question.waived = turn.pause, now_ms
+        turn.question.refused_start = turn.pause, now_ms
 
     def went_on(self, turn: Turn) -> None:
-        """Record that the user goes on, or went on: a waived start would have been wasted."""
-        if turn.question.waived is not None:
-            turn.question.waived = None
+        """Record that the user goes on, or went on: a refused start would have been wasted."""
+        if turn.question.refused_start is not None:
+            turn.question.refused_start = None
             self._account().record(used=False)
 
     def ended(self, turn: Turn, now_ms: int) -> None:
-        """Record that the turn is over: a waived start would have been kept."""
-        if turn.question.waived is None:
+        """Record that the turn is over: a refused start would have been kept."""
+        if turn.question.refused_start is None:
             return
-        pause, at_ms = turn.question.waived
+        pause, at_ms = turn.question.refused_start
         if pause != turn.pause:
             self.went_on(turn)
             return
-        turn.question.waived = None
+        turn.question.refused_start = None
         head_start_ms = now_ms - at_ms
         saved_ms = head_start_ms if self.answer_ms is None else min(head_start_ms, self.answer_ms)
         self._account().record(used=True, saved_ms=saved_ms)

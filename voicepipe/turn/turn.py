@@ -157,7 +157,7 @@ class Question:
     taken_back_ms: int = 0
     """How much the user had heard of the answers that were dropped for that, in ms."""
 
-    waived: tuple[object, int] | None = None
+    refused_start: tuple[object, int] | None = None
     """(pause, session ms): the latest start of a reply that was not made because it would not have paid."""
 
     @property

@@ -118,7 +118,7 @@ def _margins(rate_hz: int) -> Margins:
     return Margins(
         lead=rate_hz // 2,  # voice detection takes 100 to 250 ms; the same again for imprecise word times
         trailing=2 * rate_hz // 5,  # an end is reported at the end of its last word, some silence later
-        scant=rate_hz // 2,
+        too_short=rate_hz // 2,
     )
 
 

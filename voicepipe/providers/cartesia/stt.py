@@ -148,7 +148,7 @@ def _margins(rate_hz: int) -> Margins:
     return Margins(
         lead=rate_hz // 2,  # voice detection takes 100 to 250 ms; the same again, since texts have no positions
         trailing=rate_hz // 10,
-        scant=0,
+        too_short=0,
     )
 
 

@@ -116,7 +116,7 @@ def _margins(rate_hz: int) -> Margins:
     return Margins(
         lead=rate_hz // 2,  # voice detection takes 100 to 250 ms; the same again for imprecise word times
         trailing=rate_hz // 5,  # a pause is flushed some 100 ms after the last voiced sample
-        scant=rate_hz // 5,
+        too_short=rate_hz // 5,
     )
 
 

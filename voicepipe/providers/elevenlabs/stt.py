@@ -163,16 +163,16 @@ class _Wire:
 
     def __init__(self, address: ProviderAddress, socket: VendorSocket) -> None:
         self._address = address
-        self._stretch = PaddedSegment(socket, MIN_MS)
+        self._segment = PaddedSegment(socket, MIN_MS)
         self._end = _chunk(b"", socket.encoding.rate_hz, commit=True)
         self._repeated = ""
         """The text of the last segment: the vendor sends it once more, as a partial text of the next."""
 
     def audio(self, audio: bytes) -> None:
-        self._stretch.send(audio)
+        self._segment.send(audio)
 
     def commit(self) -> None:
-        self._stretch.end(self._end)
+        self._segment.end(self._end)
 
     def discard(self) -> bool:
         self.commit()

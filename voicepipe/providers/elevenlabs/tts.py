@@ -154,7 +154,7 @@ class _TurnCodec:
     def __init__(self, address: ProviderAddress, key: str, settings: dict[str, Any]) -> None:
         self._address, self._key, self._settings = address, key, settings
         self._is_open = self._is_finished = False
-        self._n_unheard = 0
+        self._n_without_audio = 0
         """Clauses without audio so far, when nothing has arrived since they were sent."""
 
         self._ends: list[int] = []
@@ -168,12 +168,12 @@ class _TurnCodec:
     def awaits_answer(self) -> bool:
         if self._is_finished:
             return self._is_open
-        return self._n_unheard > 0 or (0 < self._n_letters < (self._ends or [0])[-1])
+        return self._n_without_audio > 0 or (0 < self._n_letters < (self._ends or [0])[-1])
 
     def say(self, clause: str) -> Sequence[str]:
         messages = [] if self._is_open else [self._message(text=" ", voice_settings=self._settings)]
         self._is_open = True
-        self._n_unheard += 1
+        self._n_without_audio += 1
         self._ends.append((self._ends or [0])[-1] + _letters(clause))
         return *messages, self._message(text=f"{clause} ", flush=True)
 
@@ -188,7 +188,7 @@ class _TurnCodec:
 
     def decode(self, body: _Message) -> Iterable[TtsEvent]:
         if body.audio:
-            self._n_unheard = 0
+            self._n_without_audio = 0
             yield from self._sound(pcm_of(self._address, body.audio), body.alignment or _Alignment())
         if body.is_final:
             self._is_open = False

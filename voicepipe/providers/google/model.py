@@ -49,7 +49,7 @@ class _GeminiModel:
 
     async def warm(self, request: ModelRequest) -> None:
         # Only connects: a request with the prompt would be billed as an answer.
-        await http.touch(self._address, "/models")
+        await http.preconnect(self._address, "/models")
 
     @asynccontextmanager
     async def _open(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[ModelEvent]]:

@@ -132,13 +132,13 @@ class _Wire:
 
     def __init__(self, address: ProviderAddress, socket: VendorSocket) -> None:
         self._address = address
-        self._stretch = PaddedSegment(socket, MIN_MS)
+        self._segment = PaddedSegment(socket, MIN_MS)
 
     def audio(self, audio: bytes) -> None:
-        self._stretch.send(audio)
+        self._segment.send(audio)
 
     def commit(self) -> None:
-        self._stretch.end(END_TURN)
+        self._segment.end(END_TURN)
 
     def discard(self) -> bool:
         self.commit()

@@ -32,7 +32,7 @@ docs, "Concurrency and WebSocket Limits", which counts four conversations to one
 MAX_PAUSE_S = 30.0
 """Maximum pause between two attempts to dial a vendor that does not answer; the first pause is 1 s."""
 
-TOUCH_S = 60.0
+PRECONNECT_S = 60.0
 """Interval in which an idle HTTP connection is used, so that it stays open: this client keeps it for two minutes,
 servers for a minute or more."""
 
@@ -78,17 +78,17 @@ def keep_ready(source: Source[Any]) -> Iterator[None]:
 
 
 @contextmanager
-def touched(address: ProviderAddress, path: str) -> Iterator[None]:
+def preconnected(address: ProviderAddress, path: str) -> Iterator[None]:
     """Keep a connection from `http`'s pool open, for a vendor that is used over HTTP."""
     pools = _newest_pools()
     if pools is None:
         yield
         return
-    pools.touching(address, path, 1)
+    pools.preconnecting(address, path, 1)
     try:
         yield
     finally:
-        pools.touching(address, path, -1)
+        pools.preconnecting(address, path, -1)
 
 
 @asynccontextmanager
@@ -121,7 +121,7 @@ class _Pools:
     def __init__(self, owned: BackgroundTasks) -> None:
         self._owned = owned
         self._pools: dict[Source[Any], _Pool[Any]] = {}
-        self._touching: dict[ProviderAddress, tuple[int, asyncio.Task[None]]] = {}
+        self._preconnecting: dict[ProviderAddress, tuple[int, asyncio.Task[None]]] = {}
         """HTTP address -> the number of sessions that may use it, and the task that keeps a connection for them."""
 
     def pool(self, source: Source[B]) -> _Pool[B]:
@@ -137,20 +137,20 @@ class _Pools:
         if self._pools.get(source) is pool:
             del self._pools[source]
 
-    def touching(self, address: ProviderAddress, path: str, more: int) -> None:
+    def preconnecting(self, address: ProviderAddress, path: str, more: int) -> None:
         """Add this number of sessions, possibly negative, to the sessions that may use an address."""
-        n_before, task = self._touching.pop(address, (0, None))
+        n_before, task = self._preconnecting.pop(address, (0, None))
         if task is None:
-            task = self._owned.start(self._touch(address, path), name=f"warm-{address.name}")
+            task = self._owned.start(self._preconnect(address, path), name=f"warm-{address.name}")
         if n_before + more:
-            self._touching[address] = n_before + more, task
+            self._preconnecting[address] = n_before + more, task
         else:
             task.cancel()
 
-    async def _touch(self, address: ProviderAddress, path: str) -> None:
+    async def _preconnect(self, address: ProviderAddress, path: str) -> None:
         while True:
-            await http.touch(address, path)
-            await asyncio.sleep(TOUCH_S)
+            await http.preconnect(address, path)
+            await asyncio.sleep(PRECONNECT_S)
 
     def close(self) -> None:
         """Close all."""

@@ -259,7 +259,7 @@ async def _request(
         response.close()
 
 
-async def touch(address: ProviderAddress, path: str) -> None:
+async def preconnect(address: ProviderAddress, path: str) -> None:
     """Open a connection to `address` for the next request. Failures are not reported."""
     try:
         with failures.Translated(address), answer_from_outside(address.base_url):

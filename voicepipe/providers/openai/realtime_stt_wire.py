@@ -103,7 +103,7 @@ class OpenAiWire:
 
     def __init__(self, address: ProviderAddress, socket: VendorSocket) -> None:
         self._address = address
-        self._stretch = PaddedSegment(socket, MIN_MS)
+        self._segment = PaddedSegment(socket, MIN_MS)
         # Full: the oldest would be dropped, but no vendor has left this number unanswered.
         self._order: deque[str] = deque(maxlen=ITEMS)
         """The items that are committed and not completed, or not yet reported."""
@@ -112,13 +112,13 @@ class OpenAiWire:
         self._done: dict[str, Committed] = {}
 
     def audio(self, audio: bytes) -> None:
-        self._stretch.send(audio)
+        self._segment.send(audio)
 
     def commit(self) -> None:
-        self._stretch.end(COMMIT)
+        self._segment.end(COMMIT)
 
     def discard(self) -> bool:
-        self._stretch.end_unpadded(CLEAR)
+        self._segment.end_unpadded(CLEAR)
         return False
 
     def read(self, message: str | bytes) -> Sequence[Said]:

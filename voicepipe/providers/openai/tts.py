@@ -40,7 +40,7 @@ class _OpenAiSynthesizer:
         self._extra = extra(options.tts_extra)
 
     def keep_warm(self, voice: Voice) -> AbstractContextManager[None]:
-        return connection_pool.touched(self._address, "/models")
+        return connection_pool.preconnected(self._address, "/models")
 
     def open(self, voice: Voice) -> AbstractAsyncContextManager[Speech]:
         return per_clause(self._address, self.stream, voice)

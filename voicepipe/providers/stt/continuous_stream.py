@@ -187,7 +187,7 @@ class _Stream:
         return due_s is not None and clock.loop_s() >= due_s
 
     def _may_stay_unanswered(self) -> bool:
-        return self._rules.finalize is None or self._segments.scant or self._reader.idle
+        return self._rules.finalize is None or self._segments.too_short or self._reader.idle
 
     def _go_on_without(self) -> list[TranscriptEvent]:
         """Handle a vendor that was silent for its maximum time."""

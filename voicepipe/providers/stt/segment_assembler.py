@@ -31,7 +31,7 @@ class Margins:
     trailing: int
     """A vendor's own end of speech answers a flush that comes at most this much later: the rest was silence."""
 
-    scant: int
+    too_short: int
     """Amount of audio up to which a vendor may leave a request for the final text unanswered."""
 
 
@@ -297,10 +297,10 @@ class SegmentAssembler:
         return self._oldest().at if self.waiting else None
 
     @property
-    def scant(self) -> bool:
+    def too_short(self) -> bool:
         """Whether the oldest waiting flush may stay unanswered, for lack of audio."""
         oldest = self._oldest()
-        return oldest.at - max(self._final_to, oldest.utterance.since) <= self._margins.scant
+        return oldest.at - max(self._final_to, oldest.utterance.since) <= self._margins.too_short
 
     @property
     def known(self) -> bool:

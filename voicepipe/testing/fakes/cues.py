@@ -195,7 +195,7 @@ def tokens(text: str) -> tuple[str, ...]:
 
 
 @dataclass(slots=True)
-class Course:
+class CuePoints:
     """One answer in progress: where it waits, and where it fails."""
 
     fault: Fault | None

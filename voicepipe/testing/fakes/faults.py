@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Literal
 
 from voicepipe.errors import StageBroken, StageError, StageRefused, StageTimeout
-from voicepipe.testing.fakes.cues import Course, Fault, Hang, HangUp, InBandError, Status
+from voicepipe.testing.fakes.cues import CuePoints, Fault, Hang, HangUp, InBandError, Status
 
 Stage = Literal["stt", "llm", "tts"]
 
@@ -47,14 +47,14 @@ class Faults:
         if isinstance(fault, Status | HangUp):
             raise self.error(fault)
 
-    async def reach(self, course: Course, position: int) -> None:
+    async def reach(self, cue_points: CuePoints, position: int) -> None:
         """Wait or fail if the cue requires it for this position.
 
         Raises:
             StageError: the cue fails here, or stalls for longer than the idle time.
         """
         async with self.idle_timeout():
-            fault = await course.reach(position)
+            fault = await cue_points.reach(position)
         if fault is not None:
             raise self.error(fault)
 

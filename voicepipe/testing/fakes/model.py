@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 
 from voicepipe.errors import StageError
 from voicepipe.ports.model import CallDelta, Finished, ModelEvent, ModelRequest, TextDelta, Usage
-from voicepipe.testing.fakes.cues import Course, LlmCue
+from voicepipe.testing.fakes.cues import CuePoints, LlmCue
 from voicepipe.testing.fakes.faults import Faults
 from voicepipe.testing.fakes.script import ReceivedRequest, Script
 
@@ -111,7 +111,7 @@ class _ByHand:
 class _ByCue:
     def __init__(self, received: ReceivedModelRequest, cue: LlmCue, faults: Faults) -> None:
         self._received, self._faults = received, faults
-        self._course = Course(cue.fault, cue.hold)
+        self._cue_points = CuePoints(cue.fault, cue.hold)
         self._cue = cue
         self._events = _events(cue)
         self._position = 0
@@ -125,10 +125,10 @@ class _ByCue:
             raise StopAsyncIteration
         try:
             await asyncio.sleep((self._cue.gap_ms if self._position else self._cue.ttft_ms) / 1_000)
-            await self._faults.reach(self._course, self._position)
+            await self._faults.reach(self._cue_points, self._position)
             event = next(self._events, None)
-            if isinstance(event, Finished) and self._course.fault is not None:  # one that was due past the end
-                raise self._faults.error(self._course.fault)
+            if isinstance(event, Finished) and self._cue_points.fault is not None:  # one that was due past the end
+                raise self._faults.error(self._cue_points.fault)
         except StageError:
             self._end()
             raise

@@ -11,7 +11,7 @@ from typing import Any, cast
 from voicepipe.errors import StageError
 from voicepipe.ports.synthesizer import RATE_HZ, Spoken, Voice
 from voicepipe.ports.transcriber import Samples
-from voicepipe.testing.fakes.cues import Course, TtsCue
+from voicepipe.testing.fakes.cues import CuePoints, TtsCue
 from voicepipe.testing.fakes.faults import Faults
 from voicepipe.testing.fakes.script import ReceivedRequest, Script
 from voicepipe.testing.fakes.tone import tone
@@ -137,7 +137,7 @@ class _ByHand:
 class _ByCue:
     def __init__(self, clause: str, cue: TtsCue, faults: Faults) -> None:
         self._cue, self._faults = cue, faults
-        self._course = Course(cue.fault, cue.hold)
+        self._cue_points = CuePoints(cue.fault, cue.hold)
         self._pieces = _pieces(clause, cue)
         self._position = 0
 
@@ -149,11 +149,11 @@ class _ByCue:
         if self._position == 0:
             await self._faults.before(cue.fault)
         await asyncio.sleep((cue.gap_ms if self._position else cue.ttfb_ms) / 1_000)
-        await self._faults.reach(self._course, self._position)
+        await self._faults.reach(self._cue_points, self._position)
         piece = next(self._pieces, None)
         if piece is None:
-            if self._course.fault is not None:  # a fault that was due past the end
-                raise self._faults.error(self._course.fault)
+            if self._cue_points.fault is not None:  # a fault that was due past the end
+                raise self._faults.error(self._cue_points.fault)
             raise StopAsyncIteration
         self._position += 2 * len(piece)
         return piece

@@ -20,7 +20,7 @@ from voicepipe.ports.transcriber import (
     TranscriptionOptions,
 )
 from voicepipe.tasks import BackgroundTasks, background_tasks
-from voicepipe.testing.fakes.cues import Course, SttCue
+from voicepipe.testing.fakes.cues import CuePoints, SttCue
 from voicepipe.testing.fakes.faults import Faults
 from voicepipe.testing.fakes.script import ReceivedRequest, Script
 
@@ -124,7 +124,7 @@ class FakeTranscriptStream:
         try:
             await faults.before(cue.fault)
             await asyncio.sleep(cue.delay_ms / 1_000)
-            await faults.reach(Course(cue.fault, cue.hold), 1_000_000)  # a text is one piece: any position is in it
+            await faults.reach(CuePoints(cue.fault, cue.hold), 1_000_000)  # a text is one piece: any position is in it
             received.answer(cue.text, cue.language)
         except StageError as error:
             self.fail(error)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from voicepipe.testing.fakes.cues import Course, Cut, Fault, Garbage, InBandError, LlmCue, Malformed
+from voicepipe.testing.fakes.cues import CuePoints, Cut, Fault, Garbage, InBandError, LlmCue, Malformed
 from voicepipe.testing.fakes.http_answer import HttpAnswer
 from voicepipe.testing.fakes.request_rules import Dialect, RequestRules, check_fields
 from voicepipe.testing.fakes.script import ReceivedRequest
@@ -25,22 +25,22 @@ async def answer(request: web.Request, received: ReceivedRequest, cue: LlmCue) -
     """Answer one request as `cue` requires."""
     wire = await HttpAnswer.begin(request, received, content_type=cue.content_type, chunk_bytes=cue.chunk_bytes)
     await asyncio.sleep(cue.ttft_ms / 1_000)
-    course = Course(cue.fault, cue.hold)
+    cue_points = CuePoints(cue.fault, cue.hold)
     if cue.raw is not None:
         for position, piece in enumerate(cue.raw):
-            if await _fails(wire, await course.reach(position)):
+            if await _fails(wire, await cue_points.reach(position)):
                 return await wire.end()
             await wire.send(piece)
         return await wire.end()
     await wire.send(b"".join(map(_event, _before(cue))))
     position = 0
     for group in _groups(cue):
-        if await _fails(wire, await course.reach(position)):
+        if await _fails(wire, await cue_points.reach(position)):
             return await wire.end()
         await wire.send(_event({"type": "ping"}) * cue.keep_alives + b"".join(map(_event, group)))
         await asyncio.sleep(cue.gap_ms / 1_000)
         position += 1
-    if await _fails(wire, await course.reach(position)) or course.fault is not None:
+    if await _fails(wire, await cue_points.reach(position)) or cue_points.fault is not None:
         return await wire.end()
     await wire.send(b"".join(map(_event, _after(cue))))
     return await wire.end()

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from voicepipe.testing.fakes.cues import Course, Cut, Fault, Garbage, InBandError, LlmCue, Malformed
+from voicepipe.testing.fakes.cues import CuePoints, Cut, Fault, Garbage, InBandError, LlmCue, Malformed
 from voicepipe.testing.fakes.http_answer import HttpAnswer
 from voicepipe.testing.fakes.request_rules import Dialect, RequestRules
 from voicepipe.testing.fakes.script import ReceivedRequest
@@ -24,10 +24,10 @@ async def answer(request: web.Request, received: ReceivedRequest, cue: LlmCue) -
     """Answer one request as `cue` requires."""
     wire = await HttpAnswer.begin(request, received, content_type=cue.content_type, chunk_bytes=cue.chunk_bytes)
     await asyncio.sleep(cue.ttft_ms / 1_000)
-    course = Course(cue.fault, cue.hold)
+    cue_points = CuePoints(cue.fault, cue.hold)
     if cue.raw is not None:
         for position, piece in enumerate(cue.raw):
-            if await _fails(wire, await course.reach(position)):
+            if await _fails(wire, await cue_points.reach(position)):
                 return await wire.end()
             await wire.send(piece)
         return await wire.end()
@@ -35,12 +35,12 @@ async def answer(request: web.Request, received: ReceivedRequest, cue: LlmCue) -
         await wire.send(_chunk(cue, [{"text": "what would they like to hear", "thought": True}]))
     position = 0
     for part in _parts(cue):
-        if await _fails(wire, await course.reach(position)):
+        if await _fails(wire, await cue_points.reach(position)):
             return await wire.end()
         await wire.send(_chunk(cue, None) * cue.keep_alives + _chunk(cue, [part]))
         await asyncio.sleep(cue.gap_ms / 1_000)
         position += 1
-    if await _fails(wire, await course.reach(position)) or course.fault is not None:
+    if await _fails(wire, await cue_points.reach(position)) or cue_points.fault is not None:
         return await wire.end()
     reason = {"stop": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}.get(cue.finish, cue.finish)
     await wire.send(_chunk(cue, [{"text": ""}], finish=reason))

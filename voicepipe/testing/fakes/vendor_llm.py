@@ -9,7 +9,7 @@ from typing import Any
 
 from aiohttp import web
 
-from voicepipe.testing.fakes.cues import Course, Cut, Fault, Garbage, InBandError, LlmCue, Malformed
+from voicepipe.testing.fakes.cues import CuePoints, Cut, Fault, Garbage, InBandError, LlmCue, Malformed
 from voicepipe.testing.fakes.http_answer import HttpAnswer
 from voicepipe.testing.fakes.request_rules import RequestRules
 from voicepipe.testing.fakes.script import ReceivedRequest
@@ -28,24 +28,24 @@ async def answer(
     wire = await HttpAnswer.begin(request, received, content_type=cue.content_type, chunk_bytes=cue.chunk_bytes)
     await asyncio.sleep(cue.ttft_ms / 1_000)
     if cue.raw is not None:
-        return await _raw(wire, cue.raw, Course(cue.fault, cue.hold))
+        return await _raw(wire, cue.raw, CuePoints(cue.fault, cue.hold))
     return await _stream(wire, received, cue, rules)
 
 
 async def _stream(
     wire: HttpAnswer, received: ReceivedRequest, cue: LlmCue, rules: RequestRules | None
 ) -> web.StreamResponse:
-    course = Course(cue.fault, cue.hold)
+    cue_points = CuePoints(cue.fault, cue.hold)
     for _ in range(cue.role_only):
         await wire.send(_chunk({"role": "assistant", "content": ""}))
     position = 0
     for delta in _deltas(cue):
-        if await _fails(wire, await course.reach(position)):
+        if await _fails(wire, await cue_points.reach(position)):
             return await wire.end()
         await wire.send(b": keep-alive\n\n" * cue.keep_alives + _chunk(delta))
         await asyncio.sleep(cue.gap_ms / 1_000)
         position += 1
-    if await _fails(wire, await course.reach(position)) or course.fault is not None:
+    if await _fails(wire, await cue_points.reach(position)) or cue_points.fault is not None:
         return await wire.end()
     await wire.send(_chunk({}, finish="tool_calls" if cue.calls else cue.finish))
     if _counts(received, rules):
@@ -54,12 +54,12 @@ async def _stream(
     return await wire.end()
 
 
-async def _raw(wire: HttpAnswer, pieces: tuple[bytes, ...], course: Course) -> web.StreamResponse:
+async def _raw(wire: HttpAnswer, pieces: tuple[bytes, ...], cue_points: CuePoints) -> web.StreamResponse:
     for position, piece in enumerate(pieces):
-        if await _fails(wire, await course.reach(position)):
+        if await _fails(wire, await cue_points.reach(position)):
             return await wire.end()
         await wire.send(piece)
-    await _fails(wire, await course.reach(len(pieces)))
+    await _fails(wire, await cue_points.reach(len(pieces)))
     return await wire.end()
 
 

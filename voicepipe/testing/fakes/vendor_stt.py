@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.multipart import BodyPartReader
 
-from voicepipe.testing.fakes.cues import Course, Cut, Garbage, InBandError, Malformed, NoEnd, SttCue
+from voicepipe.testing.fakes.cues import CuePoints, Cut, Garbage, InBandError, Malformed, NoEnd, SttCue
 from voicepipe.testing.fakes.http_answer import HttpAnswer
 from voicepipe.testing.fakes.script import ReceivedRequest
 from voicepipe.testing.fakes.tone import read_wav
@@ -37,9 +37,9 @@ async def answer(request: web.Request, received: ReceivedRequest, cue: SttCue) -
     await asyncio.sleep(cue.delay_ms / 1_000)
     wire = await HttpAnswer.begin(request, received, content_type="application/json")
     body = _body(cue, received.question)
-    course = Course(cue.fault, cue.hold)
+    cue_points = CuePoints(cue.fault, cue.hold)
     for position in sorted({0, *_marks(cue, len(body))}):
-        match await course.reach(position):
+        match await cue_points.reach(position):
             case Cut():
                 await wire.cut()
             case NoEnd():

@@ -7,7 +7,7 @@ import json
 
 from aiohttp import web
 
-from voicepipe.testing.fakes.cues import Course, Cut, Garbage, InBandError, Malformed, NoEnd, TtsCue
+from voicepipe.testing.fakes.cues import CuePoints, Cut, Garbage, InBandError, Malformed, NoEnd, TtsCue
 from voicepipe.testing.fakes.http_answer import HttpAnswer
 from voicepipe.testing.fakes.script import ReceivedRequest
 from voicepipe.testing.fakes.tone import tone, wav_header
@@ -24,10 +24,10 @@ async def answer(request: web.Request, received: ReceivedRequest, cue: TtsCue) -
     wire = await HttpAnswer.begin(request, received, content_type=cue.content_type or _content_type(cue))
     await asyncio.sleep(cue.ttfb_ms / 1_000)
     body = _body(str(received.question["input"]), cue)
-    course = Course(cue.fault, cue.hold)
+    cue_points = CuePoints(cue.fault, cue.hold)
     begins = places(cue, len(body))
     for begin, end in zip(begins, [*begins[1:], len(body)], strict=True):
-        match await course.reach(begin):
+        match await cue_points.reach(begin):
             case Cut():
                 await wire.cut()
             case NoEnd():

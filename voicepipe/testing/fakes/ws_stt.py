@@ -21,7 +21,7 @@ from websockets.http11 import Request, Response
 
 from voicepipe.audio.encoding import AudioEncoding, FormatName
 from voicepipe.audio.g711 import G711_HZ
-from voicepipe.testing.fakes.cues import Course, Cut, Garbage, HangUp, InBandError, Malformed, NoEnd, Status, SttCue
+from voicepipe.testing.fakes.cues import CuePoints, Cut, Garbage, HangUp, InBandError, Malformed, NoEnd, Status, SttCue
 from voicepipe.testing.fakes.script import ReceivedRequest, Script
 from voicepipe.testing.fakes.ws_connection import SttConnection
 from voicepipe.testing.fakes.ws_vendor import FakeWsVendor
@@ -226,7 +226,7 @@ class FakeWsTranscriber(FakeWsVendor[SttConnection]):
     async def _answer(self, call: SttConnection, cue: SttCue, start_ms: int, end_ms: int) -> None:
         """Finalize the audio since the last request; a fault's position counts characters of the last message."""
         await asyncio.sleep(cue.delay_ms / 1_000)
-        await Course(None, cue.hold).reach(1_000_000)
+        await CuePoints(None, cue.hold).reach(1_000_000)
         if cue.raw is not None:
             await call.say_raw(cue.raw)
             return

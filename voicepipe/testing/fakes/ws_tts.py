@@ -20,7 +20,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
 from voicepipe.testing.fakes.cues import (
-    Course,
+    CuePoints,
     Cut,
     Garbage,
     Hang,
@@ -282,10 +282,10 @@ class FakeWsSynthesizer(FakeWsVendor[TtsConnection]):
         if not await self._begin(call, talk, cue):
             return False
         sound = tone(text, ms_per_char=cue.ms_per_char).astype("<i2").tobytes() if cue.raw is None else cue.raw
-        course = Course(cue.fault, cue.hold)
+        cue_points = CuePoints(cue.fault, cue.hold)
         begins = places(cue, len(sound))
         for begin, end in zip(begins, [*begins[1:], len(sound)], strict=True):
-            fault = await course.reach(begin)
+            fault = await cue_points.reach(begin)
             if fault is not None and not await self._fail(call, talk, fault):
                 return False
             piece = Piece(talk.context, talk.n_clauses, text, sound[begin:end], begin, len(sound))

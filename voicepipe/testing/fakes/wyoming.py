@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from voicepipe.testing.fakes.cues import (
-    Course,
+    CuePoints,
     Cut,
     Fault,
     Garbage,
@@ -148,7 +148,7 @@ def _error(fault: Fault | None) -> bytes | None:
 async def _notify(writer: asyncio.StreamWriter, cue: SttCue) -> None:
     """Send the transcript; a fault's position counts bytes of it."""
     await asyncio.sleep(cue.delay_ms / 1_000)
-    await Course(None, cue.hold).reach(1_000_000)
+    await CuePoints(None, cue.hold).reach(1_000_000)
     pieces = event("transcript-start", {}) + event("transcript-chunk", {"text": cue.text})
     answer = cue.raw or pieces + event("transcript", {"text": cue.text, "language": cue.language}, inline=True)
     if (wrong := _error(cue.fault)) is not None:
@@ -179,14 +179,14 @@ async def _speak(writer: asyncio.StreamWriter, text: str, cue: TtsCue) -> None:
     await asyncio.sleep(cue.ttfb_ms / 1_000)
     writer.write(event("audio-start", shape))
     sound = tone(text, ms_per_char=cue.ms_per_char, rate_hz=cue.rate_hz).astype("<i2").tobytes()
-    course = Course(cue.fault, cue.hold)
+    cue_points = CuePoints(cue.fault, cue.hold)
     begins = sorted({0, *range(0, len(sound), cue.chunk_bytes), *_marked(cue, len(sound))})
     for begin, end in zip(begins, [*begins[1:], len(sound)], strict=True):
-        if await course.reach(begin) is not None:
+        if await cue_points.reach(begin) is not None:
             return
         writer.write(event("audio-chunk", shape, sound[begin:end]))
         await asyncio.sleep(cue.gap_ms / 1_000)
-    if await course.reach(len(sound)) is None:
+    if await cue_points.reach(len(sound)) is None:
         writer.write(event("audio-stop", {"timestamp": None}))
 
 

@@ -67,8 +67,8 @@ class SentenceEnds:
             on_chunk,
         )
         try:
-            likeliest = chunks[0]["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
-            return [(each["token"], each["logprob"]) for each in likeliest]
+            top_tokens = chunks[0]["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+            return [(each["token"], each["logprob"]) for each in top_tokens]
         except (IndexError, KeyError, TypeError) as error:
             raise RuntimeError("no probabilities") from error
 
