@@ -67,6 +67,9 @@ BANNED: Final = {
         "unplayed, inaudible": "unheard",
         "cue_points": "course",
         "faulty (store)": "rig",
+        "jitter_buffer": "cushion",
+        "sources": "witness witnesses",
+        "wide": "roomy",
         "create": "offered",
         "delete": "forget forgotten",
         "prompt, model": "mind minds",
@@ -141,6 +144,8 @@ BANNED_IN: Final = {
         "book": "cache (of phrases), stats",
         "believed": "reliable, clamped",
         "doubt": "VAD_CONFIRMS, unconfirmed",
+        "promise": "check (of conformance)",
+        "promises": "checks (of conformance)",
         "doubtful": "only_stt_reports, unconfirmed",
     },
     ("voicepipe/server", "voicepipe/cluster", "tests/server", "tests/cluster"): {
@@ -176,6 +181,7 @@ BANNED_IN: Final = {
         "touched": "preconnected",
         "touching": "preconnecting",
     },
+    ("voicepipe/testing/fakes",): {"talk": "context (of a TTS)", "talks": "contexts (of a TTS)"},
     ("voicepipe/session", "tests/session"): {
         "calm": "writable",
         "crowd": "active (clients)",

@@ -27,13 +27,13 @@ const NAMES = {
 };
 
 /** @type {Record<string, string>} */
-const WITNESSES = { reported: "as the client reported", estimated: "estimated by the server" };
+const SOURCES = { reported: "as the client reported", estimated: "estimated by the server" };
 
 /** The scale of a bar before any figure is known: the second that an answer may take. */
 const SCALE_MS = 1000;
 
 /** On wide screens there is room for every stage at once. */
-const ROOMY = "(min-width: 60rem)";
+const WIDE = "(min-width: 60rem)";
 
 /**
  * Return the card of one turn's latency.
@@ -90,7 +90,7 @@ function total(record) {
     make("span", { class: "unit" }, " ms "),
     make("span", { class: "verdict" }, `${over ? "▲ " : ""}${verdict} the limit of ${total_limit_ms} ms`),
     " ",
-    make("span", { class: "faint" }, WITNESSES[latency_source] ?? ""),
+    make("span", { class: "faint" }, SOURCES[latency_source] ?? ""),
   );
 }
 
@@ -200,7 +200,7 @@ function unfolded(table, open, rows) {
   if (hidden) legend.append(key("hidden", "hidden behind another stage"), " ");
   legend.append(key("line", "limit"));
   const details = make("details", {}, make("summary", {}, "Latency by stage"), table, legend);
-  details.open = open ?? matchMedia(ROOMY).matches;
+  details.open = open ?? matchMedia(WIDE).matches;
   return details;
 }
 

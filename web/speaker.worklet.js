@@ -10,14 +10,14 @@
  */
 
 /** Audio buffered before an item begins, so that a late packet causes no gap; audio comes faster than it plays. */
-const CUSHION_MS = 40;
+const JITTER_BUFFER_MS = 40;
 
 /** Each underrun adds this much to the buffer, up to the maximum. */
-const CUSHION_MORE_MS = 40;
-const MAX_CUSHION_MS = 200;
+const JITTER_BUFFER_MORE_MS = 40;
+const MAX_JITTER_BUFFER_MS = 200;
 
 /** After this wait a buffer that is not full is played. */
-const MAX_CUSHION_WAIT_MS = 120;
+const MAX_JITTER_BUFFER_WAIT_MS = 120;
 
 const REPORT_MS = 50;
 
@@ -33,7 +33,7 @@ class SpeakerProcessor extends AudioWorkletProcessor {
     /** @type {Item[]} */
     this.items = [];
     this.flowing = false;
-    this.cushion = ms(CUSHION_MS);
+    this.jitterBuffer = ms(JITTER_BUFFER_MS);
     this.waited = 0;
     this.unreported = 0;
     this.last = 0;
@@ -106,7 +106,7 @@ class SpeakerProcessor extends AudioWorkletProcessor {
     if (!first) return false;
     if (!this.flowing && first.waiting) {
       this.waited += quantum;
-      this.flowing = first.finished || first.waiting >= this.cushion || this.waited >= ms(MAX_CUSHION_WAIT_MS);
+      this.flowing = first.finished || first.waiting >= this.jitterBuffer || this.waited >= ms(MAX_JITTER_BUFFER_WAIT_MS);
     }
     if (this.flowing && !first.waiting) this.runDry();
     return this.flowing;
@@ -121,7 +121,7 @@ class SpeakerProcessor extends AudioWorkletProcessor {
   }
 
   runDry() {
-    this.cushion = Math.min(ms(MAX_CUSHION_MS), this.cushion + ms(CUSHION_MORE_MS));
+    this.jitterBuffer = Math.min(ms(MAX_JITTER_BUFFER_MS), this.jitterBuffer + ms(JITTER_BUFFER_MORE_MS));
     this.pause();
   }
 

@@ -1,4 +1,4 @@
-"""All clusters keep every promise of the port."""
+"""All clusters pass every conformance check of the port."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ async def open_memory() -> AsyncIterator[Cluster]:
     yield MemoryCluster()
 
 
-@pytest.mark.parametrize("promise", suite.PROMISES, ids=lambda promise: promise.__name__)
-async def test_memory_keeps_the_promise(promise: suite.Promise) -> None:
-    await promise(open_memory)
+@pytest.mark.parametrize("check", suite.CONFORMANCE_CHECKS, ids=lambda check: check.__name__)
+async def test_memory_conforms(check: suite.ConformanceCheck) -> None:
+    await check(open_memory)
 
 
-@pytest.mark.parametrize("promise", suite.PROMISES, ids=lambda promise: promise.__name__)
-async def test_sqlite_keeps_the_promise(promise: suite.Promise, tmp_path: Path) -> None:
+@pytest.mark.parametrize("check", suite.CONFORMANCE_CHECKS, ids=lambda check: check.__name__)
+async def test_sqlite_conforms(check: suite.ConformanceCheck, tmp_path: Path) -> None:
     def open_file() -> AbstractAsyncContextManager[Cluster]:
         return open_sqlite(tmp_path, poll_ms=10)
 
-    await promise(open_file)
+    await check(open_file)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("promise", suite.PROMISES, ids=lambda promise: promise.__name__)
-async def test_redis_keeps_the_promise(promise: suite.Promise, redis: RedisServer) -> None:
+@pytest.mark.parametrize("check", suite.CONFORMANCE_CHECKS, ids=lambda check: check.__name__)
+async def test_redis_conforms(check: suite.ConformanceCheck, redis: RedisServer) -> None:
     name = secrets.token_hex(4)
 
     def open_server() -> AbstractAsyncContextManager[Cluster]:
         # The promises are not about how long an answer takes, and a busy machine may stand still.
         return open_redis(redis.url, name, poll_ms=10, answer_ms=int(WAIT_S * 1_000))
 
-    await promise(open_server)
+    await check(open_server)

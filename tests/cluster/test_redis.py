@@ -404,8 +404,8 @@ FAULTS = {"frozen": frozen, "killed": killed}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("promise", faults.PROMISES, ids=lambda promise: promise.__name__)
-async def test_promise_holds_during_faults(promise: faults.FaultPromise, fault: str, redis: RedisServer) -> None:
+@pytest.mark.parametrize("check", faults.CONFORMANCE_CHECKS, ids=lambda check: check.__name__)
+async def test_check_passes_during_faults(check: faults.FaultCheck, fault: str, redis: RedisServer) -> None:
     name = secrets.token_hex(4)
 
     @asynccontextmanager
@@ -419,11 +419,11 @@ async def test_promise_holds_during_faults(promise: faults.FaultPromise, fault: 
     def open_faulty() -> AbstractAsyncContextManager[faults.FaultyStore]:
         return faulty()
 
-    await promise(open_faulty)
+    await check(open_faulty)
 
 
-@pytest.mark.parametrize("promise", suite.PROMISES, ids=lambda promise: promise.__name__)
-async def test_promise_holds_without_faults(promise: suite.Promise, redis: RedisServer) -> None:
+@pytest.mark.parametrize("check", suite.CONFORMANCE_CHECKS, ids=lambda check: check.__name__)
+async def test_check_passes_without_faults(check: suite.ConformanceCheck, redis: RedisServer) -> None:
     """Standing before the server changes nothing."""
     name = secrets.token_hex(4)
 
@@ -432,7 +432,7 @@ async def test_promise_holds_without_faults(promise: suite.Promise, redis: Redis
         async with open_redis(redis.url, name, poll_ms=10) as store, open_resilient(store, _quiet()) as cluster:
             yield cluster
 
-    await promise(open_cluster)
+    await check(open_cluster)
 
 
 async def test_a_server_that_comes_and_goes_counts_each_once(redis: RedisServer) -> None:

@@ -1,4 +1,4 @@
-"""A cluster whose store fails: every fault keeps every promise, and its bounds hold."""
+"""A cluster whose store fails: every check passes with every fault, and its bounds hold."""
 
 from __future__ import annotations
 
@@ -157,19 +157,19 @@ async def in_a_file(folder: Path, name: str) -> AsyncIterator[faults.FaultyStore
 
 
 @pytest.mark.parametrize("fault", ["refuses", "hangs", *PLANTED])
-@pytest.mark.parametrize("promise", faults.PROMISES, ids=lambda promise: promise.__name__)
-async def test_promise_holds_during_faults(
-    promise: faults.FaultPromise, fault: Literal["refuses", "hangs"], tmp_path: Path
+@pytest.mark.parametrize("check", faults.CONFORMANCE_CHECKS, ids=lambda check: check.__name__)
+async def test_check_passes_during_faults(
+    check: faults.FaultCheck, fault: Literal["refuses", "hangs"], tmp_path: Path
 ) -> None:
     def open_faulty() -> AbstractAsyncContextManager[faults.FaultyStore]:
         return in_a_file(tmp_path, fault) if fault in PLANTED else in_memory(fault)
 
-    await promise(open_faulty)
+    await check(open_faulty)
 
 
-@pytest.mark.parametrize("promise", suite.PROMISES, ids=lambda promise: promise.__name__)
+@pytest.mark.parametrize("check", suite.CONFORMANCE_CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
-async def test_promise_holds_without_faults(promise: suite.Promise, store: str, tmp_path: Path) -> None:
+async def test_check_passes_without_faults(check: suite.ConformanceCheck, store: str, tmp_path: Path) -> None:
     """Of every cluster: standing before a store changes nothing."""
 
     @asynccontextmanager
@@ -180,7 +180,7 @@ async def test_promise_holds_without_faults(promise: suite.Promise, store: str, 
         async with inner() as store_cluster, open_resilient(store_cluster, StorageHealth(unix_ms)) as cluster:
             yield cluster
 
-    await promise(open_cluster)
+    await check(open_cluster)
 
 
 async def test_a_locked_file_answers_each_of_many_within_its_bound(

@@ -174,7 +174,7 @@ class TestConnectionPool(LeavesNothing):
 
     async def test_socket_full_of_cancelled_contexts_is_not_used(self, vendor: FakeCartesia) -> None:
         source = source_at(vendor, replace(PLAN, contexts=1))
-        vendor.context_over = lambda talk: ()  # type: ignore[method-assign]  # it confirms nothing
+        vendor.context_over = lambda tts_context: ()  # type: ignore[method-assign]  # it confirms nothing
         async with connection_pool.lifetime():
             async with connection_pool.lease(source) as context:
                 say(context, "Hello.")

@@ -103,7 +103,7 @@ async def test_cut_turns_stay_below_the_limit_of_a_socket(vendor: FakeElevenLabs
             async with synthesizer.open(VOICE) as speech:
                 speech.say("A clause of some length.")
                 await anext(audio_of(speech))
-        assert [call.most_talks for call in vendor.calls][:2] == [5, 2]
+        assert [call.peak_contexts for call in vendor.calls][:2] == [5, 2]
 
 
 async def test_keep_alive_without_a_context(vendor: FakeElevenLabs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +116,7 @@ async def test_keep_alive_without_a_context(vendor: FakeElevenLabs, monkeypatch:
             call = await vendor.nth(0)
             await call.until(lambda: call.messages.count({"text": ""}) >= 2)
             assert len(sound_of(await speak(synthesizer, VOICE, "Hello."), 0)) == len(tone("Hello."))
-    assert call.most_talks == 1
+    assert call.peak_contexts == 1
 
 
 async def test_turn_that_is_closing_is_not_closed_twice(vendor: FakeElevenLabs) -> None:
@@ -165,7 +165,7 @@ async def test_error_and_then_the_close(vendor: FakeElevenLabs) -> None:
 
 async def test_sound_without_times(vendor: FakeElevenLabs) -> None:
     """All of the audio is played, as the first clause's; nothing waits for times that never come."""
-    vendor.sound = lambda piece, talk: [  # type: ignore[method-assign]
+    vendor.sound = lambda piece, tts_context: [  # type: ignore[method-assign]
         json.dumps({"audio": base64.b64encode(piece.pcm).decode(), "contextId": piece.context, "alignment": None})
     ]
     spoken_audio = await speak(voice_at(vendor), VOICE, "One.", "Two.")

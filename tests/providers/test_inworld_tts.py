@@ -48,7 +48,7 @@ async def test_messages(vendor: FakeInworld, make: Make) -> None:
     """A context is made once, each clause is flushed with its text, and the context is closed with the last."""
     await speak(make(), VOICE, "One clause,", "two clauses.")
     call = await vendor.nth(0)
-    await call.until(lambda: not call.talks)
+    await call.until(lambda: not call.tts_contexts)
     assert [next(iter(message)) for message in call.messages] == ["create", "send_text", "send_text", "close_context"]
     assert call.messages[0]["create"] == {
         "voiceId": "Ashley",
@@ -209,6 +209,6 @@ async def test_interrupted_turns_share_a_socket(vendor: FakeInworld, make: Make)
         assert np.array_equal(sound_of(spoken_audio, 0), tone("Yes?"))
         hold.release.set()
         (call,) = vendor.calls
-        await call.until(lambda: not call.talks)
-        assert call.most_talks == 2
+        await call.until(lambda: not call.tts_contexts)
+        assert call.peak_contexts == 2
     await soon(call.closed)

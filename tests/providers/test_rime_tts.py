@@ -18,7 +18,7 @@ from voicepipe.testing.conformance.waits import LONG_TIMEOUT_MS, promptly
 from voicepipe.testing.fakes.cues import Hold, TtsCue
 from voicepipe.testing.fakes.rime_tts import KEY, FakeRime
 from voicepipe.testing.fakes.tone import tone
-from voicepipe.testing.fakes.ws_tts import Talk
+from voicepipe.testing.fakes.ws_tts import TtsContext
 from voicepipe.testing.waiting import WAIT_S
 
 VOICE = Voice(model="coda")
@@ -99,10 +99,10 @@ async def test_one_done_for_several_clauses(vendor: FakeRime) -> None:
     """One message may confirm flushes that waited for one another: the last one's name gives the position."""
     n_over = 0
 
-    def only_the_last(talk: Talk) -> list[str]:
+    def only_the_last(tts_context: TtsContext) -> list[str]:
         nonlocal n_over
         n_over += 1
-        return [] if n_over < 3 else [json.dumps({"type": "done", "contextId": talk.context})]
+        return [] if n_over < 3 else [json.dumps({"type": "done", "contextId": tts_context.context})]
 
     vendor.context_over = only_the_last  # type: ignore[method-assign]
     spoken_audio = await speak(voice_at(vendor), VOICE, "One.", "Two.", "Three.")

@@ -41,7 +41,7 @@ async def test_it_is_dialled_when_the_session_begins(fake_server: Any, question:
             await user.say(read_sound(question, 24_000), then_silence_ms=1_000)
             done = await user.until("response.done")
         assert done["response"]["status"] == "completed"
-        spoke = [call for call in vendor.calls if call.most_talks]
+        spoke = [call for call in vendor.calls if call.peak_contexts]
         assert spoke == [vendor.calls[1]]
         assert VOICE_ID in spoke[0].path
 

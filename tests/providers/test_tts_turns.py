@@ -62,7 +62,7 @@ class TestCancellation(LeavesNothing):
             for _ in range(TURNS):
                 await self._interrupted(synthesizer, voice, dice)
             for call in vendor.calls:
-                await call.until(lambda call=call: call.closed.is_set() or not call.talks)  # type: ignore[misc]
+                await call.until(lambda call=call: call.closed.is_set() or not call.tts_contexts)  # type: ignore[misc]
             assert vendor.open_contexts == 0
         for call in vendor.calls:
             await call.until(call.closed.is_set)

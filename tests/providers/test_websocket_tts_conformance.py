@@ -102,7 +102,7 @@ class TestLiveVoices(LeavesNothing):
         contexts = [received.question["context"] for received in vendor.script.received]
         if kind != "together":  # whose events name clauses and no turns
             assert len({context.partition(".")[0] for context in contexts}) == 3
-        assert [call.most_talks > 0 for call in vendor.calls].count(True) == 1
+        assert [call.peak_contexts > 0 for call in vendor.calls].count(True) == 1
 
     async def test_the_connection_is_reported_once_before_any_audio(
         self, synthesizer: Synthesizer, voice: Voice

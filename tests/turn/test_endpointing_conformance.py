@@ -56,7 +56,7 @@ class Slow(Silence):
     ],
 )
 def test_a_broken_promise_is_found(make: StrategyFactory, broken: str, more: dict[str, Any]) -> None:
-    promise = getattr(EndpointStrategyConformance(), broken)
-    promise(Silence, **more)
+    check = getattr(EndpointStrategyConformance(), broken)
+    check(Silence, **more)
     with pytest.raises(AssertionError):
-        promise(make, **more)
+        check(make, **more)

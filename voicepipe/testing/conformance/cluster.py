@@ -1,8 +1,8 @@
-"""The promises of `voicepipe.cluster.port.Cluster`, each a function that takes a way to open an empty cluster.
+"""Conformance checks of `voicepipe.cluster.port.Cluster`, each a function that takes a way to open an empty cluster.
 
-@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
-async def test_my_cluster(promise: Promise) -> None:
-    await promise(open_mine)
+@pytest.mark.parametrize("check", CONFORMANCE_CHECKS, ids=lambda check: check.__name__)
+async def test_my_cluster(check: ConformanceCheck) -> None:
+    await check(open_mine)
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from voicepipe.testing.waiting import WAIT_S
 OpenCluster = Callable[[], AbstractAsyncContextManager[Cluster]]
 """Opens an empty cluster."""
 
-Promise = Callable[[OpenCluster], Awaitable[None]]
+ConformanceCheck = Callable[[OpenCluster], Awaitable[None]]
 
 NOW_S: Final = 1_700_000_000
 LATER_S: Final = NOW_S + 600
@@ -271,7 +271,7 @@ async def a_slot_that_ran_out_is_not_renewed(open_cluster: OpenCluster) -> None:
         assert await cluster.slots_taken("m", now_s=LATER_S) == 0
 
 
-PROMISES: Final[tuple[Promise, ...]] = (
+CONFORMANCE_CHECKS: Final[tuple[ConformanceCheck, ...]] = (
     nothing_is_revoked_at_first,
     a_revoked_token_is_known,
     a_revoked_subject_loses_what_was_issued_until_then,

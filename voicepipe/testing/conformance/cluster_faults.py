@@ -1,8 +1,8 @@
-"""The promises of a cluster while its store fails (`voicepipe.cluster.resilient`), for each store and fault.
+"""Conformance checks of a cluster while its store fails (`voicepipe.cluster.resilient`), for each store and fault.
 
-@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
-async def test_my_store(promise: FaultPromise) -> None:
-    await promise(open_my_rig)
+@pytest.mark.parametrize("check", CONFORMANCE_CHECKS, ids=lambda check: check.__name__)
+async def test_my_store(check: FaultCheck) -> None:
+    await check(open_my_store)
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class FaultyStore:
 OpenFaultyStore = Callable[[], AbstractAsyncContextManager[FaultyStore]]
 """Makes an empty store with a fault that has not begun."""
 
-FaultPromise = Callable[[OpenFaultyStore], Awaitable[None]]
+FaultCheck = Callable[[OpenFaultyStore], Awaitable[None]]
 
 
 @dataclass
@@ -248,7 +248,7 @@ async def leaving_during_a_failure_says_what_is_lost(open_faulty: OpenFaultyStor
     assert [change.count for change in changes if isinstance(change, StoreLost)] == [1]
 
 
-PROMISES: Final[tuple[FaultPromise, ...]] = (
+CONFORMANCE_CHECKS: Final[tuple[FaultCheck, ...]] = (
     a_call_by_an_unknown_client_secret_goes_through,
     a_token_that_was_used_up_stays_so,
     a_token_is_used_up_during_a_failure_too,

@@ -111,7 +111,7 @@ class SynthesizerConformance(LeavesNothing):
             tasks = [group.create_task(speak(synthesizer, voice, f"Number {n}.")) for n in range(3)]
         assert all(len(sound_of(task.result(), 0)) for task in tasks)
 
-    async def test_being_ready_is_no_promise(self, synthesizer: Synthesizer, voice: Voice) -> None:
+    async def test_being_ready_is_no_guarantee(self, synthesizer: Synthesizer, voice: Voice) -> None:
         """A session requests a ready connection more than once, and ends each request; turns work during and after."""
         with synthesizer.keep_warm(voice), synthesizer.keep_warm(voice):
             assert len(await speak(synthesizer, voice, "Hello."))

@@ -15,7 +15,7 @@ from typing import Any
 from websockets.datastructures import Headers
 
 from voicepipe.testing.fakes.cues import InBandError, Status
-from voicepipe.testing.fakes.ws_tts import FakeWsSynthesizer, Piece, Talk, TtsConnection
+from voicepipe.testing.fakes.ws_tts import FakeWsSynthesizer, Piece, TtsConnection, TtsContext
 
 KEY = "sk_car_test0123456789"
 """The only valid key."""
@@ -44,16 +44,16 @@ class FakeCartesia(FakeWsSynthesizer):
     async def take(self, call: TtsConnection, message: dict[str, Any]) -> None:
         context = message["context_id"]
         if message.get("cancel"):
-            if context in call.talks:
-                talk = call.talks[context]
+            if context in call.tts_contexts:
+                tts_context = call.tts_contexts[context]
                 call.drop(context)
                 self._over.add(context)
-                await call.say_all(self.context_over(talk))
+                await call.say_all(self.context_over(tts_context))
             return
         if (why := self._fault(context, message)) is not None:
             await call.say(_error(context, 400, "invalid_request", why))
             return
-        if context not in call.talks:
+        if context not in call.tts_contexts:
             call.begin(context)
         self._texts[context] = self._texts.get(context, "") + message["transcript"]
         if (message.get("flush") or not message["continue"]) and (text := self._texts.pop(context)).strip():
@@ -77,31 +77,31 @@ class FakeCartesia(FakeWsSynthesizer):
 
     def expire(self, call: TtsConnection, context: str) -> list[str]:
         """End a context that was silent for a second; return its last messages."""
-        last = list(self.context_over(call.talks[context]))
+        last = list(self.context_over(call.tts_contexts[context]))
         call.drop(context)
         self._over.add(context)
         return last
 
-    def sound(self, piece: Piece, talk: Talk) -> Iterable[str]:
+    def sound(self, piece: Piece, tts_context: TtsContext) -> Iterable[str]:
         if piece.from_bytes == 0:
-            yield self._timestamps(piece, talk)
+            yield self._timestamps(piece, tts_context)
         yield _message(piece.context, "chunk", data=base64.b64encode(piece.pcm).decode(), step_time=1.0)
 
-    def _timestamps(self, piece: Piece, talk: Talk) -> str:
+    def _timestamps(self, piece: Piece, tts_context: TtsContext) -> str:
         words = piece.text.split()
         step_s = piece.of_bytes / BYTES_PER_S / max(1, len(words))
-        start = [round(talk.n_bytes / BYTES_PER_S + i * step_s, 3) for i in range(len(words))]
+        start = [round(tts_context.n_bytes / BYTES_PER_S + i * step_s, 3) for i in range(len(words))]
         end = [round(at + step_s, 3) for at in start]
         return _message(piece.context, "timestamps", word_timestamps={"words": words, "start": start, "end": end})
 
-    def clause_over(self, talk: Talk) -> Iterable[str]:
-        return (_message(talk.context, "flush_done", flush_done=True, flush_id=talk.n_clauses),)
+    def clause_over(self, tts_context: TtsContext) -> Iterable[str]:
+        return (_message(tts_context.context, "flush_done", flush_done=True, flush_id=tts_context.n_clauses),)
 
-    def context_over(self, talk: Talk) -> Iterable[str]:
-        return (_message(talk.context, "done", done=True),)
+    def context_over(self, tts_context: TtsContext) -> Iterable[str]:
+        return (_message(tts_context.context, "done", done=True),)
 
     async def fail(self, call: TtsConnection, context: str, fault: InBandError) -> None:
-        call.talks.pop(context, None)
+        call.tts_contexts.pop(context, None)
         self._over.add(context)
         await call.say(_error(context, fault.code or 500, "fake_error", fault.message))
         call.notify()

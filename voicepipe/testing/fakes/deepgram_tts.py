@@ -14,14 +14,14 @@ from typing import Any
 from websockets.datastructures import Headers
 
 from voicepipe.testing.fakes.cues import InBandError, Status
-from voicepipe.testing.fakes.ws_tts import FakeWsSynthesizer, Piece, Talk, TtsConnection
+from voicepipe.testing.fakes.ws_tts import FakeWsSynthesizer, Piece, TtsConnection, TtsContext
 
 KEY = "dg-test-0123456789"
 """The only valid key."""
 
 MAX_FLUSHES = 20
 RATES_HZ = frozenset({"8000", "16000", "24000", "32000", "48000"})
-TALK = "the only one"
+CONTEXT = "the only one"
 """The key of a socket's only context, since Deepgram's have no name."""
 
 
@@ -52,7 +52,7 @@ class FakeAura(FakeWsSynthesizer):
                 await self._flush(call)
             case "Clear":
                 self._texts.pop(call, None)
-                call.drop(TALK)
+                call.drop(CONTEXT)
                 await call.say(_sequenced("Cleared", 0))
             case "Close":
                 await call.hang_up()
@@ -63,15 +63,15 @@ class FakeAura(FakeWsSynthesizer):
             words = "Rate limit exceeded for flushes. Please try again later."
             await call.say(json.dumps({"type": "Warning", "warn_code": "EXCESSIVE_FLUSH", "warn_msg": words}))
             return
-        self.speak(call, TALK, self._texts.pop(call, ""))
+        self.speak(call, CONTEXT, self._texts.pop(call, ""))
 
-    def sound(self, piece: Piece, talk: Talk) -> Iterable[bytes]:
+    def sound(self, piece: Piece, tts_context: TtsContext) -> Iterable[bytes]:
         return (piece.pcm,)
 
-    def clause_over(self, talk: Talk) -> Iterable[str]:
-        return (_sequenced("Flushed", talk.n_clauses - 1),)
+    def clause_over(self, tts_context: TtsContext) -> Iterable[str]:
+        return (_sequenced("Flushed", tts_context.n_clauses - 1),)
 
-    def context_over(self, talk: Talk) -> Iterable[str]:
+    def context_over(self, tts_context: TtsContext) -> Iterable[str]:
         return ()
 
     async def fail(self, call: TtsConnection, context: str, fault: InBandError) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from websockets.datastructures import Headers
 
 from voicepipe.testing.fakes.cues import InBandError, Status
-from voicepipe.testing.fakes.ws_tts import FakeWsSynthesizer, Piece, Talk, TtsConnection
+from voicepipe.testing.fakes.ws_tts import FakeWsSynthesizer, Piece, TtsConnection, TtsContext
 
 KEY = "el_test_0123456789"
 """The only valid key."""
@@ -51,7 +51,7 @@ class FakeElevenLabs(FakeWsSynthesizer):
         if "context_id" not in message and message.get("text") == "":
             return  # a keep-alive
         context = message["context_id"]
-        is_new = context not in call.talks
+        is_new = context not in call.tts_contexts
         if is_new and (message.get("close_context") or not await self._begin_context(call, message)):
             return
         if context not in self._closing:
@@ -59,33 +59,33 @@ class FakeElevenLabs(FakeWsSynthesizer):
         if message.get("flush") and (text := self._texts.pop(context, "")).strip():
             self.speak(call, context, text)
         if message.get("close_context"):
-            self._close(call, call.talks[context])
+            self._close(call, call.tts_contexts[context])
 
     async def _begin_context(self, call: TtsConnection, message: dict[str, Any]) -> bool:
         if message.get("text") != " " or "voice_settings" not in message:
             await self._end(call, "invalid_request", "The first message of a context must be its settings.")
             return False
-        if len(call.talks) == MAX_CONTEXTS:
+        if len(call.tts_contexts) == MAX_CONTEXTS:
             words = f"Maximum simultaneous contexts per WebSocket connection exceeded ({MAX_CONTEXTS})."
             await self._end(call, "max_active_conversations", words)
             return False
         call.begin(message["context_id"])
         return True
 
-    def _close(self, call: TtsConnection, talk: Talk) -> None:
+    def _close(self, call: TtsConnection, tts_context: TtsContext) -> None:
         """Speak all flushed text to its end, on an end as on a cancel, and then send the final message."""
-        if talk.context in self._closing:
+        if tts_context.context in self._closing:
             return
-        self._closing.add(talk.context)
-        if talk.received is not None and not talk.received.ended.is_set():
-            talk.received.gone.set()
-        self.finish(call, talk.context)
+        self._closing.add(tts_context.context)
+        if tts_context.received is not None and not tts_context.received.ended.is_set():
+            tts_context.received.gone.set()
+        self.finish(call, tts_context.context)
 
     async def _end(self, call: TtsConnection, error: str, words: str) -> None:
         await call.say(json.dumps({"message": words, "error": error, "code": 1008}))
         await call.hang_up(1008, words[:100])
 
-    def sound(self, piece: Piece, talk: Talk) -> Iterable[str]:
+    def sound(self, piece: Piece, tts_context: TtsContext) -> Iterable[str]:
         yield json.dumps(
             {
                 "audio": base64.b64encode(piece.pcm).decode(),
@@ -96,11 +96,11 @@ class FakeElevenLabs(FakeWsSynthesizer):
             }
         )
 
-    def clause_over(self, talk: Talk) -> Iterable[str]:
+    def clause_over(self, tts_context: TtsContext) -> Iterable[str]:
         return ()
 
-    def context_over(self, talk: Talk) -> Iterable[str]:
-        return (json.dumps({"isFinal": True, "contextId": talk.context}),)
+    def context_over(self, tts_context: TtsContext) -> Iterable[str]:
+        return (json.dumps({"isFinal": True, "contextId": tts_context.context}),)
 
     async def fail(self, call: TtsConnection, context: str, fault: InBandError) -> None:
         names = {429: "max_active_conversations", 402: "quota_exceeded"}

@@ -15,7 +15,7 @@ from typing import Any
 from websockets.datastructures import Headers
 
 from voicepipe.testing.fakes.cues import InBandError, Status
-from voicepipe.testing.fakes.ws_tts import FakeWsSynthesizer, Piece, Talk, TtsConnection
+from voicepipe.testing.fakes.ws_tts import FakeWsSynthesizer, Piece, TtsConnection, TtsContext
 
 KEY = "aW53b3JsZDp0ZXN0"
 """The only valid key: base64, as the portal shows it."""
@@ -44,18 +44,18 @@ class FakeInworld(FakeWsSynthesizer):
         context = message["contextId"]
         if "create" in message:
             await self._create(call, context, message["create"])
-        elif context not in call.talks:
+        elif context not in call.tts_contexts:
             await call.say(_result(context, code=5, words=f"Context {context} not found"))
         elif "send_text" in message:
             await self._text(call, context, message["send_text"])
         elif "close_context" in message:
-            self._close(call, call.talks[context])
+            self._close(call, call.tts_contexts[context])
 
     async def _create(self, call: TtsConnection, context: str, settings: dict[str, Any]) -> None:
         audio = settings["audioConfig"]
         if not settings["voiceId"] or not settings["modelId"] or audio["sampleRateHertz"] != BYTES_PER_S // 2:
             await call.say(_result(context, code=3, words="expected a voice, a model and 24000 Hz"))
-        elif len(call.talks) == MAX_CONTEXTS:
+        elif len(call.tts_contexts) == MAX_CONTEXTS:
             await call.say(_result(context, code=8, words=f"at most {MAX_CONTEXTS} contexts"))
         else:
             call.begin(context)
@@ -70,13 +70,13 @@ class FakeInworld(FakeWsSynthesizer):
         if "flush_context" in sent:
             self.speak(call, context, self._texts.pop(context))
 
-    def _close(self, call: TtsConnection, talk: Talk) -> None:
+    def _close(self, call: TtsConnection, tts_context: TtsContext) -> None:
         """Speak all flushed text first, whether the context was ended or cancelled."""
-        if talk.received is not None and not talk.received.ended.is_set():
-            talk.received.gone.set()
-        self.finish(call, talk.context)
+        if tts_context.received is not None and not tts_context.received.ended.is_set():
+            tts_context.received.gone.set()
+        self.finish(call, tts_context.context)
 
-    def sound(self, piece: Piece, talk: Talk) -> Iterable[str]:
+    def sound(self, piece: Piece, tts_context: TtsContext) -> Iterable[str]:
         pcm = (b"RIFF" + bytes(40) if self.wav else b"") + piece.pcm
         chunk = {
             "audioContent": base64.b64encode(pcm).decode(),
@@ -85,14 +85,14 @@ class FakeInworld(FakeWsSynthesizer):
         }
         return (_result(piece.context, audioChunk=chunk),)
 
-    def clause_over(self, talk: Talk) -> Iterable[str]:
-        return (_result(talk.context, flushCompleted={}),)
+    def clause_over(self, tts_context: TtsContext) -> Iterable[str]:
+        return (_result(tts_context.context, flushCompleted={}),)
 
-    def context_over(self, talk: Talk) -> Iterable[str]:
-        return (_result(talk.context, contextClosed={}),)
+    def context_over(self, tts_context: TtsContext) -> Iterable[str]:
+        return (_result(tts_context.context, contextClosed={}),)
 
     async def fail(self, call: TtsConnection, context: str, fault: InBandError) -> None:
-        call.talks.pop(context, None)
+        call.tts_contexts.pop(context, None)
         await call.say(_result(context, code=fault.code or 13, words=fault.message))
         call.notify()
 

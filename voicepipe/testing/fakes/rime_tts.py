@@ -15,7 +15,7 @@ from typing import Any
 from websockets.datastructures import Headers
 
 from voicepipe.testing.fakes.cues import InBandError, Status
-from voicepipe.testing.fakes.ws_tts import FakeWsSynthesizer, Piece, Talk, TtsConnection
+from voicepipe.testing.fakes.ws_tts import FakeWsSynthesizer, Piece, TtsConnection, TtsContext
 
 KEY = "rime_test_0123456789"
 """The only valid key."""
@@ -50,7 +50,7 @@ class FakeRime(FakeWsSynthesizer):
                     self._flush(call, text)
             case "clear":
                 self._texts.pop(call, None)
-                for context in list(call.talks):
+                for context in list(call.tts_contexts):
                     call.drop(context)
             case unknown:
                 await call.say(json.dumps({"type": "error", "message": f"unknown operation {unknown}"}))
@@ -58,11 +58,13 @@ class FakeRime(FakeWsSynthesizer):
     def _flush(self, call: TtsConnection, text: str) -> None:
         """Speak a flushed text after the earlier ones: the clause's worker waits for theirs."""
         context = self._context[call]
-        before = [talk.speaking for talk in call.talks.values() if talk.speaking is not None]
+        before = [
+            tts_context.speaking for tts_context in call.tts_contexts.values() if tts_context.speaking is not None
+        ]
         self.speak(call, context, text, after=before)
         self.finish(call, context)
 
-    def sound(self, piece: Piece, talk: Talk) -> Iterable[str]:
+    def sound(self, piece: Piece, tts_context: TtsContext) -> Iterable[str]:
         if piece.from_bytes == 0:
             yield self._timestamps(piece)
         yield _message("chunk", piece.context, data=base64.b64encode(piece.pcm).decode())
@@ -74,11 +76,11 @@ class FakeRime(FakeWsSynthesizer):
         end = [round(at + step_s, 3) for at in start]
         return _message("timestamps", piece.context, word_timestamps={"words": words, "start": start, "end": end})
 
-    def clause_over(self, talk: Talk) -> Iterable[str]:
+    def clause_over(self, tts_context: TtsContext) -> Iterable[str]:
         return ()
 
-    def context_over(self, talk: Talk) -> Iterable[str]:
-        return (_message("done", talk.context),)
+    def context_over(self, tts_context: TtsContext) -> Iterable[str]:
+        return (_message("done", tts_context.context),)
 
     async def fail(self, call: TtsConnection, context: str, fault: InBandError) -> None:
         await call.say(json.dumps({"type": "error", "message": fault.message}))

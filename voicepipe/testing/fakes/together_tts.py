@@ -15,7 +15,7 @@ from typing import Any
 from websockets.datastructures import Headers
 
 from voicepipe.testing.fakes.cues import InBandError, Status
-from voicepipe.testing.fakes.ws_tts import FakeWsSynthesizer, Piece, Talk, TtsConnection
+from voicepipe.testing.fakes.ws_tts import FakeWsSynthesizer, Piece, TtsConnection, TtsContext
 
 KEY = "tgp-test-0123456789"
 """The only valid key."""
@@ -58,11 +58,13 @@ class FakeTogetherTts(FakeWsSynthesizer):
     def _commit(self, call: TtsConnection, text: str) -> None:
         """Speak a committed text after the earlier ones."""
         number = self._n_items[call] = self._n_items.get(call, 0) + 1
-        before = [talk.speaking for talk in call.talks.values() if talk.speaking is not None]
+        before = [
+            tts_context.speaking for tts_context in call.tts_contexts.values() if tts_context.speaking is not None
+        ]
         self.speak(call, f"tts_{number}", text, after=before)
         self.finish(call, f"tts_{number}")
 
-    def sound(self, piece: Piece, talk: Talk) -> Iterable[str]:
+    def sound(self, piece: Piece, tts_context: TtsContext) -> Iterable[str]:
         if piece.from_bytes == 0:
             yield self._word_times(piece)
         yield _event("audio_output.delta", item_id=piece.context, delta=base64.b64encode(piece.pcm).decode())
@@ -74,11 +76,11 @@ class FakeTogetherTts(FakeWsSynthesizer):
         ends = [round(at + step_s, 3) for at in starts]
         return _event("word_timestamps", words=words, start_seconds=starts, end_seconds=ends)
 
-    def clause_over(self, talk: Talk) -> Iterable[str]:
+    def clause_over(self, tts_context: TtsContext) -> Iterable[str]:
         return ()
 
-    def context_over(self, talk: Talk) -> Iterable[str]:
-        return (_event("audio_output.done", item_id=talk.context),)
+    def context_over(self, tts_context: TtsContext) -> Iterable[str]:
+        return (_event("audio_output.done", item_id=tts_context.context),)
 
     async def fail(self, call: TtsConnection, context: str, fault: InBandError) -> None:
         await call.say(_event("tts.failed", error={"message": fault.message, "type": "server_error"}))

@@ -58,7 +58,7 @@ class Piece:
     """Length of the clause's audio."""
 
 
-class Talk:
+class TtsContext:
     """A context, as the vendor holds it."""
 
     def __init__(self, context: str) -> None:
@@ -82,10 +82,10 @@ class TtsConnection:
         """Of the handshake."""
 
         self.messages: list[dict[str, Any]] = []
-        self.talks: dict[str, Talk] = {}
+        self.tts_contexts: dict[str, TtsContext] = {}
         """The contexts that are open, by name."""
 
-        self.most_talks = 0
+        self.peak_contexts = 0
         """Maximum number of contexts open at once."""
 
         self.closed = asyncio.Event()
@@ -131,17 +131,17 @@ class TtsConnection:
 
     # --- for the vendor -----------------------------------------------------------------------
 
-    def begin(self, context: str) -> Talk:
+    def begin(self, context: str) -> TtsContext:
         """Open a context."""
-        talk = self.talks[context] = Talk(context)
-        self.most_talks = max(self.most_talks, len(self.talks))
-        return talk
+        tts_context = self.tts_contexts[context] = TtsContext(context)
+        self.peak_contexts = max(self.peak_contexts, len(self.tts_contexts))
+        return tts_context
 
     def drop(self, context: str) -> None:
         """Send nothing more of a context, and remove it."""
-        talk = self.talks.pop(context, None)
-        if talk is not None and talk.speaking is not None:
-            talk.speaking.cancel()
+        tts_context = self.tts_contexts.pop(context, None)
+        if tts_context is not None and tts_context.speaking is not None:
+            tts_context.speaking.cancel()
         self.notify()
 
     def notify(self) -> None:
@@ -179,15 +179,15 @@ class FakeWsSynthesizer(FakeWsVendor[TtsConnection]):
         """Handle a message: `speak`, `finish`, `drop`, or refuse it."""
 
     @abstractmethod
-    def sound(self, piece: Piece, talk: Talk) -> Iterable[str | bytes]:
+    def sound(self, piece: Piece, tts_context: TtsContext) -> Iterable[str | bytes]:
         """Return the messages that carry a piece of audio."""
 
     @abstractmethod
-    def clause_over(self, talk: Talk) -> Iterable[str]:
+    def clause_over(self, tts_context: TtsContext) -> Iterable[str]:
         """Return the messages after a clause's audio."""
 
     @abstractmethod
-    def context_over(self, talk: Talk) -> Iterable[str]:
+    def context_over(self, tts_context: TtsContext) -> Iterable[str]:
         """Return the messages after the end of a context."""
 
     @abstractmethod
@@ -204,7 +204,7 @@ class FakeWsSynthesizer(FakeWsVendor[TtsConnection]):
     @property
     def open_contexts(self) -> int:
         """Return the number of contexts that are open on them."""
-        return sum(len(call.talks) for call in self.open_calls)
+        return sum(len(call.tts_contexts) for call in self.open_calls)
 
     def _abort(self, call: TtsConnection) -> None:
         call.abort()
@@ -226,12 +226,12 @@ class FakeWsSynthesizer(FakeWsVendor[TtsConnection]):
                     call.messages.append(json.loads(message))
                     await self.take(call, call.messages[-1])
                     call.notify()
-                for context in list(call.talks):
+                for context in list(call.tts_contexts):
                     call.drop(context)
         except* ConnectionClosed:
             pass  # cut, or closed while sending
         finally:
-            call.talks.clear()
+            call.tts_contexts.clear()
             call.closed.set()
             call.notify()
 
@@ -240,63 +240,65 @@ class FakeWsSynthesizer(FakeWsVendor[TtsConnection]):
     def speak(self, call: TtsConnection, context: str, text: str, *, after: Iterable[asyncio.Task[None]] = ()) -> None:
         """Synthesize a clause after the earlier ones, in a context that is opened if necessary, when `after` are
         over."""
-        talk = call.talks.get(context) or call.begin(context)
-        talk.texts.put_nowait(text)
-        self._work(call, talk, after)
+        tts_context = call.tts_contexts.get(context) or call.begin(context)
+        tts_context.texts.put_nowait(text)
+        self._work(call, tts_context, after)
 
     def finish(self, call: TtsConnection, context: str) -> None:
         """End a context after all its clauses."""
-        talk = call.talks[context]
-        talk.texts.put_nowait(None)
-        self._work(call, talk)
+        tts_context = call.tts_contexts[context]
+        tts_context.texts.put_nowait(None)
+        self._work(call, tts_context)
 
-    def _work(self, call: TtsConnection, talk: Talk, after: Iterable[asyncio.Task[None]] = ()) -> None:
-        if talk.speaking is None:
+    def _work(self, call: TtsConnection, tts_context: TtsContext, after: Iterable[asyncio.Task[None]] = ()) -> None:
+        if tts_context.speaking is None:
             assert call.group is not None
-            talk.speaking = call.group.create_task(self._speak_all(call, talk, list(after)), name="fake-ws-tts")
+            tts_context.speaking = call.group.create_task(
+                self._speak_all(call, tts_context, list(after)), name="fake-ws-tts"
+            )
 
-    async def _speak_all(self, call: TtsConnection, talk: Talk, after: list[asyncio.Task[None]]) -> None:
+    async def _speak_all(self, call: TtsConnection, tts_context: TtsContext, after: list[asyncio.Task[None]]) -> None:
         if after:
             await asyncio.wait(after)
-        while (text := await talk.texts.get()) is not None:
+        while (text := await tts_context.texts.get()) is not None:
             received = self.script.arrive(
-                ReceivedRequest({"input": text, "context": talk.context}, headers=dict(call.headers))
+                ReceivedRequest({"input": text, "context": tts_context.context}, headers=dict(call.headers))
             )
             cue = self.script.take(received)
-            talk.received = received
+            tts_context.received = received
             try:
-                if not await self._speak(call, talk, text, cue):
+                if not await self._speak(call, tts_context, text, cue):
                     return
             except (asyncio.CancelledError, ConnectionClosed):
                 received.gone.set()
                 raise
             finally:
                 received.ended.set()
-        await call.say_all(self.context_over(talk))
-        call.talks.pop(talk.context, None)
+        await call.say_all(self.context_over(tts_context))
+        call.tts_contexts.pop(tts_context.context, None)
         call.notify()
 
-    async def _speak(self, call: TtsConnection, talk: Talk, text: str, cue: TtsCue) -> bool:
+    async def _speak(self, call: TtsConnection, tts_context: TtsContext, text: str, cue: TtsCue) -> bool:
         """Synthesize one clause; False when no audio of the context can follow."""
         await asyncio.sleep(cue.ttfb_ms / 1_000)
-        if not await self._begin(call, talk, cue):
+        if not await self._begin(call, tts_context, cue):
             return False
         sound = tone(text, ms_per_char=cue.ms_per_char).astype("<i2").tobytes() if cue.raw is None else cue.raw
         cue_points = CuePoints(cue.fault, cue.hold)
         begins = places(cue, len(sound))
         for begin, end in zip(begins, [*begins[1:], len(sound)], strict=True):
             fault = await cue_points.reach(begin)
-            if fault is not None and not await self._fail(call, talk, fault):
+            if fault is not None and not await self._fail(call, tts_context, fault):
                 return False
-            piece = Piece(talk.context, talk.n_clauses, text, sound[begin:end], begin, len(sound))
-            await call.say_all(self.sound(piece, talk))
+            piece = Piece(tts_context.context, tts_context.n_clauses, text, sound[begin:end], begin, len(sound))
+            await call.say_all(self.sound(piece, tts_context))
             await asyncio.sleep(cue.gap_ms / 1_000)
-        talk.n_clauses += 1
-        talk.n_bytes += len(sound)
-        await call.say_all(self.clause_over(talk))
+        tts_context.n_clauses += 1
+        tts_context.n_bytes += len(sound)
+        await call.say_all(self.clause_over(tts_context))
         return True
 
-    async def _begin(self, call: TtsConnection, talk: Talk, cue: TtsCue) -> bool:
+    async def _begin(self, call: TtsConnection, tts_context: TtsContext, cue: TtsCue) -> bool:
         match cue.fault:
             case HangUp():
                 await call.cut()
@@ -306,14 +308,14 @@ class FakeWsSynthesizer(FakeWsVendor[TtsConnection]):
                 return True
         return False
 
-    async def _fail(self, call: TtsConnection, talk: Talk, fault: object) -> bool:
+    async def _fail(self, call: TtsConnection, tts_context: TtsContext, fault: object) -> bool:
         match fault:
             case Cut():
                 await call.cut()
             case NoEnd():
                 await call.hang_up()
             case InBandError():
-                await self.fail(call, talk.context, fault)
+                await self.fail(call, tts_context.context, fault)
             case Malformed():
                 await call.say('{"type": ')
                 return True
