@@ -383,6 +383,8 @@ def test_a_word_is_banned_in_some_folders() -> None:
     assert banned_in("voicepipe/cluster", "SessionTexts")
     assert banned_in("voicepipe/server", "placed") == ()
     assert banned_in("voicepipe/server", "slot") == ()
+    assert banned_in("voicepipe/session", "phrase_book")
+    assert banned_in("tests/agents", "book") == ()
     assert banned_in("voicepipe/evals", "places") == ()
 
 

@@ -61,6 +61,15 @@ def test_a_field_keeps_its_stored_name() -> None:
     assert b'"aside":true' in bytes(ItemCodec().encoded([filler])[0])
 
 
+def test_short_words_keep_their_stored_name() -> None:
+    """Whether the STT's short texts are reliable is read from a journal of any version."""
+    data = (JOURNALS / "answer.jsonl").read_bytes()
+    assert read_journal(data).opening.core.short_words
+    other = data.replace(b'"believes_short":true', b'"believes_short":false')
+    assert not read_journal(other).opening.core.short_words
+    assert b'"believes_short":false' in journal_of(Opening("s", TurnSettings(), CoreSettings(short_words=False)), [])
+
+
 def test_a_restored_reply_had_another_name() -> None:
     """The journal of a session that came from another process is replayed."""
     opening = Opening("sess_1", TurnSettings(), CoreSettings())

@@ -360,7 +360,7 @@ def _overlap(marks: Mapping[str, int], part: Contribution, start: str, end: str)
     return max(0, min(marks[part.to_mark], marks[end]) - max(marks[part.from_mark], marks[start]))
 
 
-# --- blame ------------------------------------------------------------------------------------
+# --- breach -----------------------------------------------------------------------------------
 
 DEPENDS_ON: Final[Mapping[str, str]] = {
     SILENCE: "client_silence",
