@@ -340,16 +340,17 @@ def test_a_function_call_leaves_when_adaptive_would_end_the_turn() -> None:
     assert left_ms - turn.marks["gate_opened"] < 20, "adaptive looks at every 20 ms of silence"
 
 
-def call_left_ms(end_of_turn: str, words: str, score: float) -> int:
-    """The silence after which a call leaves: the words come after 300 ms, and a score of the pause 80 ms later."""
+def call_left_ms(end_of_turn: str, words: str, score: float | None, *, of_earlier: bool = False) -> int:
+    """The silence after which a call leaves: the words come after 300 ms, and 80 ms later a score of the pause, or of
+    an earlier one."""
     talk = Talk(end_of_turn=end_of_turn)
     talk.says(None, from_ms=1_000)
     for silence_ms in range(100, 1_500, 20):
         now_ms = talk.ended_ms + silence_ms
         if silence_ms == 300:
             talk.at(now_ms, e.TranscriptFinished(talk.utterance, 1, words, provider="fake/stt"))
-        elif silence_ms == 380:
-            talk.at(now_ms, e.EndpointScored(talk.ended_ms, SENTENCE_END, score))
+        elif silence_ms == 380 and score is not None:
+            talk.at(now_ms, e.EndpointScored(talk.ended_ms - 400 * of_earlier, SENTENCE_END, score))
         talk.at(now_ms, e.SilenceGrew(silence_ms))
         if talk.scene.started() and talk.agent() is Agent.PREPARING:
             calls(talk)
@@ -365,6 +366,13 @@ def call_left_ms(end_of_turn: str, words: str, score: float) -> int:
 def test_a_score_that_comes_after_the_soft_end_moves_a_call_as_with_adaptive(words: str, score: float) -> None:
     """Of words that sound over: the answer may begin after 350 ms, and the score says that more will come."""
     assert call_left_ms("soft", words, score) == call_left_ms("adaptive", words, score)
+
+
+def test_a_score_of_an_earlier_pause_moves_no_call() -> None:
+    words, score = "Turn on the lights.", 0.001
+    without_ms = call_left_ms("soft", words, None)
+    assert call_left_ms("soft", words, score) > without_ms
+    assert call_left_ms("soft", words, score, of_earlier=True) == without_ms
 
 
 def test_words_after_a_call_are_spoken_at_once() -> None:
