@@ -32,6 +32,7 @@ SPOKEN_MS = 1_300
 """The word is over after 1045 ms."""
 
 SLOW_FIXTURES = {
+    "browsers": "starts a browser",
     "talking": "starts a browser",
     "engine_socket": "loads the local models",
     "voicepipe": "runs the command line in a process of its own",

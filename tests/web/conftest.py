@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pybase64
 import pytest
 
+from tests.web.browsers import Browsers
 from voicepipe.agents import Agent
 from voicepipe.audio.files import read_sound, write_wav
 from voicepipe.testing.chromium import Browser, Page, chromium
@@ -269,15 +270,24 @@ class Talk:
             return await eventually(finished)
 
 
+@pytest.fixture(scope="session")
+def browsers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsers]:
+    """`async with browsers.browser(has_microphone=False) as browser:`."""
+    opened = Browsers(tmp_path_factory.mktemp("browsers"))
+    yield opened
+    opened.close()
+
+
 Talking = Callable[..., AbstractAsyncContextManager[Talk]]
 
 
 @pytest.fixture
-def talking(fake_server: Any, tmp_path: Path) -> Talking:
+def talking(fake_server: Any, browsers: Browsers, tmp_path: Path) -> Talking:
     """`async with talking(says=("jfk", 4_000), answer=("LJ001-0004",)) as talk:`.
 
     `says` comes from the microphone, once; without it the microphone beeps, and `has_microphone=False` takes it away.
-    Every question is answered with the words `ANSWER` and the audio of `answer`.
+    Every question is answered with the words `ANSWER` and the audio of `answer`. The browser is one that tests share,
+    unless it needs `flags` of its own.
     """
 
     @asynccontextmanager
@@ -293,10 +303,11 @@ def talking(fake_server: Any, tmp_path: Path) -> Talking:
         microphone = tmp_path / "microphone.wav" if says else None
         if microphone is not None:
             await asyncio.to_thread(write_wav, microphone, sound_of(*says), RATE_HZ)
-        async with (
-            fake_server(settings, agents=agents) as server,
-            chromium(tmp_path, microphone=microphone, has_microphone=has_microphone, flags=flags) as browser,
-        ):
+        if flags:
+            opening = chromium(tmp_path, microphone=microphone, has_microphone=has_microphone, flags=flags)
+        else:
+            opening = browsers.browser(microphone=microphone, has_microphone=has_microphone)
+        async with fake_server(settings, agents=agents) as server, opening as browser:
             server.vendor.stt.usual = SttCue(text=QUESTION)
             server.vendor.llm.usual = LlmCue(tokens=tokens(ANSWER), ttft_ms=150)
             sound = sound_of(*answer)

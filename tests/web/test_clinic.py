@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.docs import PAGES, ROOT
+from tests.web.browsers import Browsers
 from tests.web.foreign import HOST, ElementPage
 from voicepipe.audio.files import read_sound
-from voicepipe.testing.chromium import Browser, chromium
+from voicepipe.testing.chromium import Browser
 from voicepipe.testing.waiting import WAIT_S
 
 PAGE = PAGES[ROOT / "web/docs/desk.md"]
@@ -103,7 +104,9 @@ async def ready(server: asyncio.subprocess.Process) -> str:
 
 
 @pytest.mark.long
-async def test_the_clinic_of_the_guide(tmp_path: Path, unused_tcp_port_factory: Callable[[], int]) -> None:
+async def test_the_clinic_of_the_guide(
+    tmp_path: Path, unused_tcp_port_factory: Callable[[], int], browsers: Browsers
+) -> None:
     """Its eval passes, its server answers with the tool's result by text and by voice, its keys lock, and its page has
     an answer with a function call.
     """
@@ -125,7 +128,7 @@ async def test_the_clinic_of_the_guide(tmp_path: Path, unused_tcp_port_factory: 
         assert b"Expected a credential" in why
         assert "agent  I am sorry, that is not possible.\n" in await clinic.run(cancel, key=mine)
         origin = f"http://127.0.0.1:{clinic.ports['3000']}"
-        async with clinic.running(backend, key=key) as site, chromium(tmp_path, has_microphone=False) as browser:
+        async with clinic.running(backend, key=key) as site, browsers.browser(has_microphone=False) as browser:
             assert site.stdout is not None
             async with asyncio.timeout(WAIT_S):
                 assert f"Open {origin} in a browser" in (await site.stdout.readline()).decode()

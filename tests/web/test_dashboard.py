@@ -14,12 +14,13 @@ from typing import Any, Literal
 import pytest
 import pytest_asyncio
 
+from tests.web.browsers import Browsers
 from voicepipe.auth.apikeys import ApiKeys
 from voicepipe.client import connect
 from voicepipe.config import load
 from voicepipe.telemetry.record_json import record_plain
 from voicepipe.testing import store_faults
-from voicepipe.testing.chromium import Browser, Page, chromium
+from voicepipe.testing.chromium import Browser, Page
 from voicepipe.testing.fakes.cues import LlmCue, tokens
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.records import MARKS, OWNERS, turn_record
@@ -90,11 +91,11 @@ def settings(folder: Path, quick: FakeVendor, slow: FakeVendor, **more: object) 
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def watched(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Watched]:
+async def watched(tmp_path_factory: pytest.TempPathFactory, browsers: Browsers) -> AsyncIterator[Watched]:
     folder = tmp_path_factory.mktemp("watched")
     async with FakeVendor() as quick, FakeVendor() as slow:
         slow.llm.usual = LlmCue(tokens=tokens("It is <img src=x> late."), ttft_ms=SLOW_MS)
-        async with running(settings(folder, quick, slow)) as server, chromium(folder, has_microphone=False) as browser:
+        async with running(settings(folder, quick, slow)) as server, browsers.browser(has_microphone=False) as browser:
             yield Watched(server.base_url, browser, folder / "data")
 
 
@@ -309,11 +310,11 @@ async def test_store_failure_is_displayed_until_it_ends(
         await page.until("!document.querySelector('#storage').childElementCount")
 
 
-async def test_an_operator_signs_in_and_out(tmp_path: Path, axe: str) -> None:
+async def test_an_operator_signs_in_and_out(tmp_path: Path, axe: str, browsers: Browsers) -> None:
     """With a key and never by its address; another tab needs no new sign-in; signing out closes all of them."""
     async with FakeVendor() as quick, FakeVendor() as slow:
         chosen = settings(tmp_path, quick, slow)
-        async with running(chosen) as server, chromium(tmp_path, has_microphone=False) as browser:
+        async with running(chosen) as server, browsers.browser(has_microphone=False) as browser:
             keys = ApiKeys(chosen.data_path)
             customer = (await asyncio.to_thread(keys.create, "acme", now_s=1)).text
             operator = (await asyncio.to_thread(keys.create, "acme", now_s=1, scopes=("operate",))).text

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.web.browsers import Browsers
 from voicepipe.bench.scheduled.run_log import BenchRun, Result, open_log
 from voicepipe.clock import unix_ms
 from voicepipe.config import load
-from voicepipe.testing.chromium import chromium
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.wiring import running
 
@@ -45,7 +45,7 @@ def store(data: Path) -> None:
         keep("quick/dear", 40, "over_cap", 0.0, "it may cost 2 USD")
 
 
-async def test_a_row_has_the_latest_run_and_what_has_changed(tmp_path: Path) -> None:
+async def test_a_row_has_the_latest_run_and_what_has_changed(tmp_path: Path, browsers: Browsers) -> None:
     data = tmp_path / "data"
     store(data)
     async with FakeVendor() as vendor:
@@ -65,7 +65,7 @@ async def test_a_row_has_the_latest_run_and_what_has_changed(tmp_path: Path) -> 
         settings = load(overrides=overrides, environ={"HOME": str(tmp_path)}, folder=tmp_path)
         async with (
             running(settings) as server,
-            chromium(tmp_path, has_microphone=False) as browser,
+            browsers.browser(has_microphone=False) as browser,
             browser.page(f"{server.base_url}/dashboard?view=providers") as page,
         ):
             await page.until("document.querySelectorAll('#bench-table tbody tr').length === 2")

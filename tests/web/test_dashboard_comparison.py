@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from tests.web.browsers import Browsers
 from voicepipe.clock import unix_ms
 from voicepipe.config import load
 from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.telemetry.store.sqlite import SqliteTurnStore
-from voicepipe.testing.chromium import Browser, Page, chromium
+from voicepipe.testing.chromium import Browser, Page
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.records import MARKS, turn_record
 from voicepipe.wiring import running
@@ -56,7 +57,7 @@ def turns(now_ms: int) -> Iterator[StoredTurn]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def dashboard(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Browser, str]]:
+async def dashboard(tmp_path_factory: pytest.TempPathFactory, browsers: Browsers) -> AsyncIterator[tuple[Browser, str]]:
     """A browser, and the dashboard's address."""
     folder: Path = tmp_path_factory.mktemp("compared")
     data = folder / "data"
@@ -75,7 +76,7 @@ async def dashboard(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[t
             "agents.default.tts": "quick/mouth",
         }
         settings = load(overrides=overrides, environ={"HOME": str(folder)}, folder=folder)
-        async with running(settings) as server, chromium(folder, has_microphone=False) as browser:
+        async with running(settings) as server, browsers.browser(has_microphone=False) as browser:
             yield browser, f"{server.base_url}/dashboard"
 
 

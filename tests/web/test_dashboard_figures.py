@@ -14,6 +14,7 @@ import pytest
 import pytest_asyncio
 import soundfile
 
+from tests.web.browsers import Browsers
 from voicepipe.clock import unix_ms
 from voicepipe.config import load
 from voicepipe.telemetry.journal.plain import as_it_is
@@ -21,7 +22,7 @@ from voicepipe.telemetry.journal.session_files import SessionFiles
 from voicepipe.telemetry.recording.folder import DONE_SUFFIX, RecordingFolder
 from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.telemetry.store.sqlite import SqliteTurnStore
-from voicepipe.testing.chromium import Browser, Page, chromium
+from voicepipe.testing.chromium import Browser, Page
 from voicepipe.testing.records import MARKS, turn_record
 from voicepipe.turn.record.values import Breach, ToolCall
 from voicepipe.wiring import running
@@ -125,7 +126,7 @@ class Planted:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def planted_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Planted]:
+async def planted_server(tmp_path_factory: pytest.TempPathFactory, browsers: Browsers) -> AsyncIterator[Planted]:
     folder = tmp_path_factory.mktemp("planted")
     now_ms = unix_ms()
     (folder / "data").mkdir(mode=0o700)
@@ -152,7 +153,7 @@ async def planted_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncItera
         **{f"agents.default.{stage}": f"near/{name}" for stage, name in (("stt", "ear"), ("llm", "a"), ("tts", "b"))},
     }
     settings = load(overrides=overrides, environ={"HOME": str(folder)}, folder=folder)
-    async with running(settings) as server, chromium(folder, has_microphone=False) as browser:
+    async with running(settings) as server, browsers.browser(has_microphone=False) as browser:
         yield Planted(server.base_url, browser, now_ms)
 
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import pytest
 import pytest_asyncio
 
+from tests.web.browsers import Browsers
 from tests.web.test_dashboard import settings
 from voicepipe.client import connect
-from voicepipe.testing.chromium import Browser, chromium
+from voicepipe.testing.chromium import Browser
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.redis import RedisServer, redis_server
 from voicepipe.testing.waiting import eventually
@@ -39,7 +40,9 @@ def redis() -> Iterator[RedisServer]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def nodes(redis: RedisServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Nodes]:
+async def nodes(
+    redis: RedisServer, tmp_path_factory: pytest.TempPathFactory, browsers: Browsers
+) -> AsyncIterator[Nodes]:
     folder = tmp_path_factory.mktemp("nodes")
     async with AsyncExitStack() as stack:
         vendor = await stack.enter_async_context(FakeVendor())
@@ -49,7 +52,7 @@ async def nodes(redis: RedisServer, tmp_path_factory: pytest.TempPathFactory) ->
             more = {"cluster.store": redis.url, "cluster.node": name}
             node_settings = settings(folder / name, vendor, vendor, **more)
             servers.append(await stack.enter_async_context(running(node_settings)))
-        browser = await stack.enter_async_context(chromium(folder, has_microphone=False))
+        browser = await stack.enter_async_context(browsers.browser(has_microphone=False))
         one, other = servers
         yield Nodes(one, other, browser)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from tests.web.browsers import Browsers
 from tests.wiring.test_regions import places
-from voicepipe.testing.chromium import chromium
 from voicepipe.testing.fakes.vendor import FakeVendor
 
 pytestmark = pytest.mark.slow
@@ -35,12 +35,12 @@ async def other_origin() -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-async def test_a_page_takes_a_region_that_answers(tmp_path: Path) -> None:
+async def test_a_page_takes_a_region_that_answers(tmp_path: Path, browsers: Browsers) -> None:
     async with (
         FakeVendor() as vendor,
         places(tmp_path, vendor, "eu", "us") as found,
         other_origin() as shop,
-        chromium(tmp_path, has_microphone=False) as browser,
+        browsers.browser(has_microphone=False) as browser,
         browser.page(shop) as page,
     ):
         eu, us = found["eu"], found["us"]
@@ -65,11 +65,11 @@ async def test_a_page_takes_a_region_that_answers(tmp_path: Path) -> None:
         assert why.startswith(f"no list of regions: {eu.url}: ")
 
 
-async def test_the_dashboard_links_to_the_other_regions(tmp_path: Path) -> None:
+async def test_the_dashboard_links_to_the_other_regions(tmp_path: Path, browsers: Browsers) -> None:
     async with (
         FakeVendor() as vendor,
         places(tmp_path, vendor, "eu", "us") as found,
-        chromium(tmp_path, has_microphone=False) as browser,
+        browsers.browser(has_microphone=False) as browser,
         browser.page(f"{found['eu'].url}/dashboard?view=nodes") as page,
     ):
         link = await page.until("document.querySelector('#regions a')?.href")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from voicepipe.testing.chromium import chromium
+from tests.web.browsers import Browsers
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.waiting import WAIT_S
 
@@ -22,14 +22,14 @@ ROOT = Path(__file__).parents[2]
 MEASURED = "document.querySelector('.agent .latency[data-outcome=completed]')?.dataset.turn"
 
 
-async def test_the_page_of_an_installed_voicepipe(tmp_path: Path) -> None:
+async def test_the_page_of_an_installed_voicepipe(tmp_path: Path, browsers: Browsers) -> None:
     """A wheel, built from the clone and installed where nothing else of it is, serves a page that talks and one that
     shows how fast."""
     environment = await installed(await wheel(tmp_path), tmp_path)
     async with (
         FakeVendor() as vendor,
         serving(environment, vendor, tmp_path) as url,
-        chromium(tmp_path, has_microphone=False) as browser,
+        browsers.browser(has_microphone=False) as browser,
         browser.page(f"{url}/talk") as page,
     ):
         await page.click("#start")

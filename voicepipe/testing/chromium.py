@@ -17,10 +17,14 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Thread
 from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack, overload
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -267,7 +271,9 @@ class Browser:
             scripts: path -> script, for paths that the page's server lacks.
             kind: the class of the page, for subclasses with more methods.
         """
-        context = (await self._wire.send_command("Target.createBrowserContext"))["browserContextId"]
+        context = (await self._wire.send_command("Target.createBrowserContext", disposeOnDetach=True))[
+            "browserContextId"
+        ]
         permission = {"permission": {"name": "microphone"}, "setting": microphone, "browserContextId": context}
         await self._wire.send_command("Browser.setPermission", **permission)
         target = (await self._wire.send_command("Target.createTarget", url="about:blank", browserContextId=context))[
@@ -305,63 +311,95 @@ def chromium_program() -> str:
     return found
 
 
-@asynccontextmanager
-async def chromium(
-    folder: Path, *, microphone: Path | None = None, has_microphone: bool = True, flags: Sequence[str] = ()
-) -> AsyncIterator[Browser]:
-    """Run Chromium while the block runs.
+class Chromium:
+    """A process of Chromium. It needs no event loop, so it may serve several, one after the other or at once."""
 
-    Args:
-        folder: an empty one, for the profile.
-        microphone: a WAV file that plays once into the microphone when a page opens it; None: beeps.
-        has_microphone: False: a machine without one.
-        flags: further flags for Chromium.
+    def __init__(
+        self, folder: Path, *, microphone: Path | None = None, has_microphone: bool = True, flags: Sequence[str] = ()
+    ) -> None:
+        """Start it.
 
-    Raises:
-        BrowserError: it is not installed, or didn't start.
-    """
-    sound = [f"--use-file-for-fake-audio-capture={microphone}%noloop"] if microphone is not None else []
-    fake = ["--use-fake-device-for-media-stream", *sound] if has_microphone else []
-    process = await asyncio.create_subprocess_exec(
-        *(chromium_program(), *FLAGS, f"--user-data-dir={folder / 'profile'}", *fake, *flags, "about:blank"),
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "HOME": str(folder)},
-        start_new_session=True,
-    )
-    try:
-        address = await _address(process)
+        Args:
+            folder: an empty one, for the profile.
+            microphone: a WAV file that plays once into the microphone when a page opens it; None: beeps. The file is
+                read again for each page.
+            has_microphone: False: a machine without one.
+            flags: further flags for Chromium.
+
+        Raises:
+            BrowserError: it is not installed.
+        """
+        sound = [f"--use-file-for-fake-audio-capture={microphone}%noloop"] if microphone is not None else []
+        fake = ["--use-fake-device-for-media-stream", *sound] if has_microphone else []
+        self._process = subprocess.Popen(
+            [chromium_program(), *FLAGS, f"--user-data-dir={folder / 'profile'}", *fake, *flags, "about:blank"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "HOME": str(folder)},
+            start_new_session=True,
+        )
+        self._address: Future[str] = Future()
+        self._reader = Thread(target=self._read, name="chromium-log", daemon=True)
+        self._reader.start()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process has not ended."""
+        return self._process.poll() is None
+
+    @asynccontextmanager
+    async def connected(self) -> AsyncIterator[Browser]:
+        """Connect to the browser while the block runs.
+
+        Raises:
+            BrowserError: it didn't start.
+        """
+        async with asyncio.timeout(START_S):
+            address = await asyncio.shield(asyncio.wrap_future(self._address))  # another loop may wait for it, too
         async with (
             connect(address, max_size=MAX_MESSAGE_BYTES, compression=None, ping_interval=None) as line,
             asyncio.TaskGroup() as group,
         ):
             wire = _Wire(line, group)
-            group.create_task(_drain(process), name="chromium-log")
-            group.create_task(wire.read(), name="chromium-wire")
+            reading = group.create_task(wire.read(), name="chromium-wire")
             yield Browser(wire)
-            await wire.send_command("Browser.close")
-        async with asyncio.timeout(END_S):
-            await process.wait()
-    finally:
+            reading.cancel()
+
+    def close(self) -> None:
+        """End the process; wait until it has ended."""
+        self._process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_S)
         with contextlib.suppress(ProcessLookupError):  # all of the group have ended
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._reader.join()
+
+    def _read(self) -> None:
+        """Find the address in the log, and drop the rest, since Chromium blocks when the pipe is full."""
+        assert self._process.stderr is not None
+        said: deque[str] = deque(maxlen=5)
+        with self._process.stderr as log:
+            for raw in log:
+                said.append(raw.decode(errors="replace").strip())
+                if said[-1].startswith(LISTENING) and not self._address.done():
+                    self._address.set_result(said[-1].removeprefix(LISTENING))
+        if not self._address.done():
+            self._address.set_exception(BrowserError(f"chromium did not start: {' | '.join(said)}"))
 
 
-async def _address(process: asyncio.subprocess.Process) -> str:
-    assert process.stderr is not None
-    said: list[str] = []
-    async with asyncio.timeout(START_S):
-        while raw := await process.stderr.readline():
-            line = raw.decode(errors="replace").strip()
-            if line.startswith(LISTENING):
-                return line.removeprefix(LISTENING)
-            said.append(line)
-    raise BrowserError(f"chromium did not start: {' | '.join(said[-5:])}")
+@asynccontextmanager
+async def chromium(
+    folder: Path, *, microphone: Path | None = None, has_microphone: bool = True, flags: Sequence[str] = ()
+) -> AsyncIterator[Browser]:
+    """Run Chromium while the block runs; the arguments are those of `Chromium`.
 
-
-async def _drain(process: asyncio.subprocess.Process) -> None:
-    """Read and drop the log, since Chromium blocks when the pipe is full."""
-    assert process.stderr is not None
-    while await process.stderr.read(65_536):
-        pass
+    Raises:
+        BrowserError: it is not installed, or didn't start.
+    """
+    process = Chromium(folder, microphone=microphone, has_microphone=has_microphone, flags=flags)
+    try:
+        async with process.connected() as browser:
+            yield browser
+    finally:
+        await asyncio.to_thread(process.close)
