@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from functools import cache
+from functools import cache, lru_cache
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -21,6 +21,9 @@ _MAY_HOLD_SECRETS: Final = frozenset(
     ("why", "reason", "message", "instructions", "route", "output", "description", "parameters_json")
 )
 """Texts that come complete: in a text that comes in pieces, the pieces would not be redacted as the whole is."""
+
+_OF_SETTINGS: Final = frozenset(("instructions", "description", "parameters_json"))
+"""Those of these texts that come again in each turn."""
 
 _PICTURE: Final = "url"
 """Left out: a picture can be megabytes, and the core never reads it."""
@@ -81,7 +84,8 @@ def _plain_object(value: Any, names: tuple[tuple[str, str], ...], words: Words) 
 
 def _field(name: str, value: Any, words: Words) -> Any:
     if isinstance(value, str):
-        text = _struck(value) if name in _MAY_HOLD_SECRETS and value else value
+        strike = _struck_once if name in _OF_SETTINGS else _struck
+        text = strike(value) if name in _MAY_HOLD_SECRETS and value else value
         return "" if name == _PICTURE else words(text) if name in TEXTS else text
     if name == _PAIRS:
         return [[key, _struck(text) if words is as_it_is else ""] for key, text in value]
@@ -92,6 +96,10 @@ def _struck(text: str) -> str:
     """Return the text without its secrets, at its old length: tokens are estimated from the lengths of texts."""
     struck = redact(text)
     return text if struck == text else struck[: len(text)].ljust(len(text), "*")
+
+
+_struck_once = lru_cache(maxsize=128)(_struck)
+"""Only for texts of settings: what users and tools say is not kept."""
 
 
 def typed(found: Any, kind: Any) -> Any:
