@@ -13,11 +13,11 @@
 const JITTER_BUFFER_MS = 40;
 
 /** Each underrun adds this much to the buffer, up to the maximum. */
-const JITTER_BUFFER_MORE_MS = 40;
-const MAX_JITTER_BUFFER_MS = 200;
+const MORE_BUFFER_MS = 40;
+const MAX_BUFFER_MS = 200;
 
 /** After this wait a buffer that is not full is played. */
-const MAX_JITTER_BUFFER_WAIT_MS = 120;
+const MAX_WAIT_MS = 120;
 
 const REPORT_MS = 50;
 
@@ -106,7 +106,7 @@ class SpeakerProcessor extends AudioWorkletProcessor {
     if (!first) return false;
     if (!this.flowing && first.waiting) {
       this.waited += quantum;
-      this.flowing = first.finished || first.waiting >= this.jitterBuffer || this.waited >= ms(MAX_JITTER_BUFFER_WAIT_MS);
+      this.flowing = first.finished || first.waiting >= this.jitterBuffer || this.waited >= ms(MAX_WAIT_MS);
     }
     if (this.flowing && !first.waiting) this.runDry();
     return this.flowing;
@@ -121,7 +121,7 @@ class SpeakerProcessor extends AudioWorkletProcessor {
   }
 
   runDry() {
-    this.jitterBuffer = Math.min(ms(MAX_JITTER_BUFFER_MS), this.jitterBuffer + ms(JITTER_BUFFER_MORE_MS));
+    this.jitterBuffer = Math.min(ms(MAX_BUFFER_MS), this.jitterBuffer + ms(MORE_BUFFER_MS));
     this.pause();
   }
 
