@@ -368,8 +368,13 @@ def test_a_score_that_comes_after_the_soft_end_moves_a_call_as_with_adaptive(wor
     assert call_left_ms("soft", words, score) == call_left_ms("adaptive", words, score)
 
 
-def test_a_score_of_an_earlier_pause_moves_no_call() -> None:
-    words, score = "Turn on the lights.", 0.001
+@pytest.mark.parametrize(
+    "words",
+    ["Could you please tell me when the next train to the city leaves today?", "Turn on the lights."],
+    ids=["the answer has begun", "the user's turn goes on"],
+)
+def test_a_score_of_an_earlier_pause_moves_no_call(words: str) -> None:
+    score = 0.001
     without_ms = call_left_ms("soft", words, None)
     assert call_left_ms("soft", words, score) > without_ms
     assert call_left_ms("soft", words, score, of_earlier=True) == without_ms
