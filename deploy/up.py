@@ -86,7 +86,7 @@ DEVELOPMENT = {
     "types": TYPES,
     "unit": (("python", "-m", "pytest", *SIDE_BY_SIDE, "-m", "not slow"),),
     "coverage": (("python", "-m", "tests.coverage_gate", *SIDE_BY_SIDE),),
-    "docs": (("python", "-m", "tests.docs"),),
+    "docs": (("python", "-m", "tests.docs"), ("python", "-m", "tests.coverage_page")),
 }
 """Command -> the programs that it runs in the environment; the arguments go to each."""
 

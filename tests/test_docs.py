@@ -32,6 +32,8 @@ from voicepipe.providers import catalog
 from voicepipe.providers.built_in import APIS, TRANSCRIBERS, VENDORS, VOICES, adapter, key_env_of
 from voicepipe.providers.catalog.load import parse
 from voicepipe.providers.vendor import SpeechFacts
+from voicepipe.telemetry.metrics import catalog as metrics_catalog
+from voicepipe.telemetry.metrics.catalog import Family
 from voicepipe.telemetry.store.port import StoredTurn, turn_plain
 from voicepipe.testing.fakes.cues import CallCue, LlmCue
 from voicepipe.testing.fakes.vendor_rules import VENDOR_RULES
@@ -233,6 +235,12 @@ def reasons() -> Iterator[str]:
                     yield from (text for text in found if isinstance(text, str))
                 case ast.Call(ast.Attribute(attr="give_up"), [_, _, ast.Constant(str(text)), *_]):
                     yield text
+
+
+def test_the_steps_for_a_metric_name_the_groups_of_the_catalog() -> None:
+    groups = {group for row in rows(section("A metric")) for group in named(row[1])}
+    assert groups == {"COUNTED", "CURRENT"}
+    assert all(isinstance(family, Family) for group in groups for family in getattr(metrics_catalog, group))
 
 
 def test_every_reason_is_documented() -> None:

@@ -152,7 +152,7 @@ def test_every_check_runs_and_pytest_last(up: ModuleType, tmp_path: Path) -> Non
         ("types", ["mypy --quiet"]),
         ("unit", ["python -m pytest {side_by_side} -m not slow --quiet"]),
         ("coverage", ["python -m tests.coverage_gate {side_by_side} --quiet"]),
-        ("docs", ["python -m tests.docs --quiet"]),
+        ("docs", ["python -m tests.docs --quiet", "python -m tests.coverage_page --quiet"]),
     ],
 )
 def test_each_part_of_the_tests_has_a_word(
