@@ -10,7 +10,7 @@ from voicepipe.errors import AuthError, ConfigError
 
 @pytest.fixture
 def attempts() -> FailedAttempts:
-    return FailedAttempts(AttemptOptions(burst=3, forgive_ms=1_000, max_addresses=4))
+    return FailedAttempts(AttemptOptions(burst=3, recovery_ms=1_000, max_addresses=4))
 
 
 def test_a_few_failures_are_free(attempts: FailedAttempts) -> None:

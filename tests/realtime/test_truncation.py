@@ -43,8 +43,8 @@ async def test_what_is_in_force_is_displayed(server: Any, truncation: object) ->
 async def test_a_limit_above_the_agents_is_displayed_as_the_agents(fake_server: Any) -> None:
     """No more is in force than the agent's window has."""
     async with fake_server({"agents.default.context_tokens": 3_000}) as server:
-        wished = HALF | {"token_limits": {"post_instructions": 9_000}}
-        async with calling(server.url, session={"truncation": wished}) as user:
+        requested = HALF | {"token_limits": {"post_instructions": 9_000}}
+        async with calling(server.url, session={"truncation": requested}) as user:
             assert user.events[-1]["session"]["truncation"] == HALF | {"token_limits": {"post_instructions": 3_000}}
 
 
@@ -88,8 +88,8 @@ async def test_a_retention_ratio_is_applied_to_what_the_llm_reads(server: Any) -
 async def test_disabled_fails_the_response_when_the_window_is_full(fake_server: Any) -> None:
     """With the code for that; no LLM gets a request, and the session goes on."""
     small = {"agents.default.context_tokens": 600}
-    wished = {"truncation": "disabled", "instructions": "Be brief."}
-    async with fake_server(small) as server, calling(server.url, session=wished) as user:
+    requested = {"truncation": "disabled", "instructions": "Be brief."}
+    async with fake_server(small) as server, calling(server.url, session=requested) as user:
         await user.send("conversation.item.create", item=text("x" * 4_000) | {"id": "long"})
         failed = await response(user)
         assert failed["status"] == "failed"

@@ -208,7 +208,7 @@ def test_repeated_speech_start() -> None:
     assert len(scenario.said(a.InputSpeechStarted)) == 1
 
 
-def test_speech_beside_a_wished_reply_interrupts_it() -> None:
+def test_speech_beside_a_requested_reply_interrupts_it() -> None:
     """The client requested a reply in the midst of the user's words: when they go on, that ends it."""
     scenario = Scenario()
     scenario.speaks()

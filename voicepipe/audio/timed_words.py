@@ -13,7 +13,7 @@ class TimedWord:
     end_s: float
     text: str
     speaker: str | None = None
-    """Who said it, as the provider labels speakers; None: it names nobody."""
+    """Who said it, as the provider labels speakers; None: it labels none."""
 
     def later(self, by_s: float) -> TimedWord:
         """Return the word in a stretch that begins `by_s` earlier; a time before that one's beginning is 0."""

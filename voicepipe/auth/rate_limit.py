@@ -16,15 +16,15 @@ class AttemptOptions:
     burst: int = 10
     """Failures in a row before the address must wait. A page with an old token tries a few times."""
 
-    forgive_ms: int = 6_000
+    recovery_ms: int = 6_000
     """One failure is forgiven per this time, in ms: 10 guesses a minute at 256 bits find nothing."""
 
     max_addresses: int = 10_000
     """How many addresses are remembered: about 2 MB for all."""
 
     def __post_init__(self) -> None:
-        if min(self.burst, self.forgive_ms, self.max_addresses) < 1:
-            raise ConfigError(f"need burst, forgive_ms and max_addresses of at least 1, got {self}")
+        if min(self.burst, self.recovery_ms, self.max_addresses) < 1:
+            raise ConfigError(f"need burst, recovery_ms and max_addresses of at least 1, got {self}")
 
 
 class FailedAttempts:
@@ -44,15 +44,15 @@ class FailedAttempts:
         """Count one failure of `address`."""
         key = subscriber(address)
         still_ms = max(self._empty_at_ms.pop(key, now_ms), now_ms)
-        full_ms = now_ms + self._options.burst * self._options.forgive_ms
-        self._empty_at_ms[key] = min(still_ms + self._options.forgive_ms, full_ms)
+        full_ms = now_ms + self._options.burst * self._options.recovery_ms
+        self._empty_at_ms[key] = min(still_ms + self._options.recovery_ms, full_ms)
         if len(self._empty_at_ms) > self._options.max_addresses:
             self._empty_at_ms.popitem(last=False)
 
     def wait_ms(self, address: str, now_ms: int) -> int:
         """Return how long `address` must wait before it may try again, in ms; 0 when it may now."""
         empty_at_ms = self._empty_at_ms.get(subscriber(address), now_ms)
-        allowed_ms = (self._options.burst - 1) * self._options.forgive_ms
+        allowed_ms = (self._options.burst - 1) * self._options.recovery_ms
         return max(empty_at_ms - now_ms - allowed_ms, 0)
 
     def check(self, address: str, now_ms: int) -> None:

@@ -128,17 +128,17 @@ async def measure(candidates: Sequence[Candidate], plan: Plan, progress: Progres
 
 
 async def _measure(candidate: Candidate, plan: Plan, cache: Cache, progress: Progress) -> list[Answer]:
-    asker = _Asker(candidate, plan, cache)
+    requester = _Requester(candidate, plan, cache)
     if cache == "warm":
         for prompt in range(min(len(plan.prompts), plan.n_answers)):
-            await asker.measure_answer(prompt)
+            await requester.measure_answer(prompt)
     what, n_prompts = f"{candidate.spec}, {cache} cache", len(plan.prompts)
     return await run_repeated(
-        what, plan.n_answers, plan.at_once, lambda n: asker.measure_answer(n % n_prompts), progress
+        what, plan.n_answers, plan.at_once, lambda n: requester.measure_answer(n % n_prompts), progress
     )
 
 
-class _Asker:
+class _Requester:
     """Sends requests to one model, with its cache warm or cold."""
 
     def __init__(self, candidate: Candidate, plan: Plan, cache: Cache) -> None:

@@ -225,7 +225,7 @@ class AgentSettings:
     record_announcement: str = ""
     """What the agent says before a call is recorded, such as "This call is recorded."; `{{name}}` as in the
     instructions. Nothing is recorded until it has been played to its end, and the user can't interrupt it. Empty: the
-    recording begins with the call, and nobody is told."""
+    recording begins with the call, without an announcement."""
 
     knowledge: str = ""
     """A folder of documents (`.md`, `.txt`, `.html`) that are searched for what the user says; the passages that match

@@ -84,10 +84,10 @@ def check_reply(session: SessionConfig, reply: ReplySettings, locks: Locks) -> N
         ProtocolError: `field` is the first such field's path.
     """
     if locks:
-        wished: dict[str, Any] = {name: getattr(reply, name) for name in _OF_REPLY}
+        requested: dict[str, Any] = {name: getattr(reply, name) for name in _OF_REPLY}
         if reply.server_tools != session.server_tools:  # it names some of the session's MCP servers
-            wished["mcp"] = ()
-        check_update(session, replace(session, **wished, voice=reply.voice or session.voice), locks)
+            requested["mcp"] = ()
+        check_update(session, replace(session, **requested, voice=reply.voice or session.voice), locks)
 
 
 def visible(session: SessionConfig, locks: Locks) -> SessionConfig:

@@ -153,7 +153,7 @@ class Planner:
         wins = _expected_at(audible, answers, len(TIMES_MS))
         price: Curve = (self._written[None, :] - self._written[:, None])[:, :, None] * wins
         if until > ANSWER_MIDDLE:
-            # While it is held, a hedge writes what nobody hears if the first one speaks.
+            # While it is held, a hedge writes what is never played if the first one speaks.
             lost = np.maximum(silent[:, :until] - silent[:, until : until + 1], 0.0)
             left = np.zeros((len(lost), 2 * until + ANSWER_STRIDE))
             left[:, :until] = lost[:, ::-1].cumsum(axis=1)[:, ::-1]

@@ -84,7 +84,7 @@ class PlanTable:
         self._written_usd = [each.answer_usd(0.0, tokens[1], warm=False) for each in self._candidates]
 
     def cheapest_hedge_usd(self) -> float:
-        """Return the most that the cheapest hedge of the first choice costs, of a usual turn that nobody has cached."""
+        """Return the most that the cheapest hedge of the first choice costs, of a usual turn that is not cached."""
         hedges = ((0, each) for each in range(1, len(self._candidates)))
         return min(sum(self._worst_usd(each, 0, is_known=False)) for each in hedges)
 

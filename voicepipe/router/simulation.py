@@ -118,7 +118,7 @@ class _Simulation:
         self._hold = pool.begin(self._decision)
         self._race = Race(self._decision.plan)
         self._execute(self._race.begin(turn.at_ms))
-        pool.refresh(turn.at_ms, make_plans=False)  # nobody waits for them: each is made on demand, and is the same
+        pool.refresh(turn.at_ms, make_plans=False)  # no turn waits for them: each is made on demand, and is the same
         self.due_ms = self._next()
         """When its next event is due."""
 

@@ -88,7 +88,7 @@ PRIOR_STAYED_MS: Final = 100_000
 PRIOR_STAYED: Final = USUAL_PACES * PRIOR_STAYED_MS
 
 MAX_COUNTED_MS: Final = 10_000
-"""Time that one answer counts for at most: where there is little traffic, nobody knows what was between two."""
+"""Time that one answer counts for at most: where there is little traffic, nothing is known of the time between two."""
 
 MAX_PENDING: Final = 32
 """Times that wait to be learned from until a curve is wanted: learning takes longer than noting. With more, each call

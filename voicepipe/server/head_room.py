@@ -124,7 +124,7 @@ class MeasuredCost:
         """Sessions at the last measurement."""
 
         self._n_measured = 0
-        """The same, if it tells what sessions cost."""
+        """The same; 0: that measurement says nothing of what sessions cost."""
 
     @property
     def capacity(self) -> int:

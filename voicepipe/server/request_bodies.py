@@ -109,7 +109,7 @@ class Bodies:
     def _counted(self, address: str, body: Body) -> Iterator[None]:
         bodies = self._of_address.setdefault(address, set())
         if len(bodies) >= ADDRESS_BODIES:
-            _crowd_out_slowest(bodies)
+            _evict_slowest(bodies)
         bodies.add(body)
         try:
             yield
@@ -125,10 +125,10 @@ class Bodies:
         staying = {who: [body for body in bodies if not body.is_evicted] for who, bodies in self._of_address.items()}
         n_bytes = {who: sum(body.n_bytes for body in bodies) for who, bodies in staying.items()}
         if sum(n_bytes.values()) > ALL_BYTES:
-            _crowd_out_slowest(staying[max(n_bytes, key=n_bytes.__getitem__)])
+            _evict_slowest(staying[max(n_bytes, key=n_bytes.__getitem__)])
 
 
-def _crowd_out_slowest(bodies: Iterable[Body]) -> None:
+def _evict_slowest(bodies: Iterable[Body]) -> None:
     slowest = min((body for body in bodies if not body.is_evicted), key=lambda body: body.rate, default=None)
     if slowest is not None:
         slowest.evict()

@@ -131,7 +131,7 @@ class ReadLimit:
 
     async def wait_for_message(self) -> None:
         """Wait until the next message may be read."""
-        await self._give_way(self._began_us)
+        await self._yield_to_others(self._began_us)
         self._began_us = self._now_us()
 
     def count(self, message: str | bytes) -> None:
@@ -163,10 +163,10 @@ class ReadLimit:
         if self._audio_wait_us >= _MIN_WAIT_US:
             await self._sleep(self._audio_wait_us)
             return (self._since_us - now_us) // 1_000
-        await self._give_way(now_us)
+        await self._yield_to_others(now_us)
         return 0
 
-    async def _give_way(self, now_us: int) -> None:
+    async def _yield_to_others(self, now_us: int) -> None:
         if self._wait_us >= _MIN_WAIT_US:
             wait_us, self._wait_us = self._wait_us, 0.0
             await self._sleep(wait_us)

@@ -285,7 +285,7 @@ class AgentSide:
             self._context.learned.reply_ended(turn)
             if turn.reply.gate is Gate.SUSPENDED:
                 soft_reply.take_back(self._context, turn)
-            self._stand_down()
+            self._drop_current()
         turn.revise()
 
     def duck(self) -> None:
@@ -459,11 +459,11 @@ class AgentSide:
         self._context.transitions.changed = True
         self.replies.end(turn)
         if turn is self.turn:
-            self._stand_down()
+            self._drop_current()
 
-    def _stand_down(self) -> None:
+    def _drop_current(self) -> None:
         """Drop the running reply; an earlier reply may still be playing."""
-        self.replies.stand_down()
+        self.replies.drop_current()
         playing = Agent.DUCKED if self.state is Agent.DUCKED else Agent.SPEAKING
         self._move(Agent.IDLE if self.turn is None else playing)
 

@@ -49,7 +49,7 @@ class AudioRequests:
             self._context.notify(a.InputSpeechStopped(utterance.item_id, utterance.audio_end_ms))
         self._user.commit(turn, utterance, now_ms)
         if speaking is not None:
-            self._user.stand_down()
+            self._user.release_turn()
         self._user.begin_manual()
         return turn
 
@@ -59,7 +59,7 @@ class AudioRequests:
         self._context.issue(DropAudio())
         self._context.notify(a.AudioCleared())
         if dropped is not None:
-            self._user.let_go()
+            self._user.drop_turn()
         self._user.begin_manual()
         return dropped
 
@@ -73,7 +73,7 @@ class AudioRequests:
             return None
         dropped = self._user.turn if self._user.state in (User.SPEAKING, User.HOLDING) else None
         if dropped is not None:
-            self._user.let_go()
+            self._user.drop_turn()
         if dropped is not None or was_manual:
             self._context.issue(DropAudio())
             self._user.utterance = None

@@ -335,13 +335,13 @@ class RunningReplies:
         self.turn = turn
 
     def end(self, turn: Turn) -> None:
-        """Remember a closed turn, which no longer runs. The conversation's own turn runs until `stand_down`."""
+        """Remember a closed turn, which no longer runs. The conversation's own turn runs until `drop_current`."""
         self._ended = [*self._ended[1 - REMEMBERED_TURNS :], turn]
         self._out_of_band.pop(turn.number, None)
         if turn in self.tails:
             self.tails.remove(turn)
 
-    def stand_down(self) -> None:
+    def drop_current(self) -> None:
         """Drop the conversation's reply; an earlier reply may still be playing."""
         self.turn = self.tails.pop() if self.tails else None
 

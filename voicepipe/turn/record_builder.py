@@ -262,12 +262,12 @@ def _waits(turn: Turn, marks: Mapping[str, int]) -> tuple[tuple[int, int, str], 
     awaited_ms = min(known_ms, max(from_ms, marks.get(attribution.FLUSHED, from_ms)))
     if known_ms <= ended_ms:
         awaited_ms = known_ms  # the words were known in time
-    wished_ms = min(sent_ms, max(known_ms, marks.get(attribution.REQUESTED, known_ms)))
+    requested_ms = min(sent_ms, max(known_ms, marks.get(attribution.REQUESTED, known_ms)))
     return (
         (from_ms, awaited_ms, "server"),
         (awaited_ms, known_ms, stt),
-        (known_ms, wished_ms, "client"),
-        (wished_ms, max(wished_ms + 1, sent_ms), "server"),
+        (known_ms, requested_ms, "client"),
+        (requested_ms, max(requested_ms + 1, sent_ms), "server"),
     )
 
 

@@ -238,10 +238,10 @@ class Answers:
         """Request a reply for the client: it starts when everything that the user has said is transcribed."""
         in_band = event.reply.in_conversation
         if in_band:
-            self._give_way(now_ms)
+            self._drop_inaudible(now_ms)
         else:
             event = replace(event, reply=replace(event.reply, server_tools=()))  # their results join the conversation
-        refusal = self._in_the_way() if in_band else self._one_too_many(event.reply)
+        refusal = self._refusal() if in_band else self._one_too_many(event.reply)
         if refusal:
             self._context.refuse(event.event_id, *refusal)
             return
@@ -271,7 +271,7 @@ class Answers:
     def greet(self, event: e.GreetingDue, now_ms: int) -> None:
         """Speak first, unless the user or the client was sooner, or the client brings an earlier conversation.
 
-        What is due at any time is only left out while somebody speaks or is about to.
+        What is due at any time is only left out while the user or the agent speaks, or is about to.
         """
         waits = self._user.state is not User.QUIET or self._at(Place.WAITING)
         taken = waits or self._agent.turn or self._taken_by_another()
@@ -317,7 +317,7 @@ class Answers:
         self._put(turn, Place.REQUESTED)
         return turn
 
-    def _give_way(self, now_ms: int) -> None:
+    def _drop_inaudible(self, now_ms: int) -> None:
         """Drop a speculative reply, and an apology or a greeting not yet audible: a reply that the client requests goes
         first.
         """
@@ -334,10 +334,10 @@ class Answers:
 
     @property
     def may_reply(self) -> bool:
-        """Return whether nothing is in the way of another reply of the conversation."""
-        return self._in_the_way() is None
+        """Return whether the conversation may have another reply."""
+        return self._refusal() is None
 
-    def _in_the_way(self) -> tuple[str, str] | None:
+    def _refusal(self) -> tuple[str, str] | None:
         expected = self._user.state is User.ENDED and self._context.settings.create_response
         if not (expected or self._at(Place.WAITING) or self._taken_by_another()):
             return None
@@ -430,7 +430,7 @@ class Answers:
         places = (Place.REQUESTED, Place.WAITING, Place.UNANSWERED)
         queued = self._drop_restored() + [turn for place in places for turn in self._at(place)]
         self._remove(*queued)
-        for turn in (*queued, self._user.stand_down()):
+        for turn in (*queued, self._user.release_turn()):
             if turn is not None and turn.outcome is None:
                 self.drop(turn, why, now_ms)
 

@@ -270,7 +270,7 @@ class UserSide:
         utterance.turn.question.utterances.remove(utterance)
         utterance.turn, utterance.unreported = None, True
         self._context.timers.clear(Timer(Due.FINAL_TEXT, utterance.number))
-        self.let_go()
+        self.drop_turn()
 
     # --- speech over the agent's --------------------------------------------------------------
 
@@ -416,7 +416,7 @@ class UserSide:
         if not self.manual:
             self.utterance = None
 
-    def stand_down(self) -> Turn | None:
+    def release_turn(self) -> Turn | None:
         """Leave the turn to the client's commit or the session's end, and return it."""
         turn, self.turn = self.turn, None
         self._move(User.QUIET)
@@ -424,7 +424,7 @@ class UserSide:
 
     # --- helpers ------------------------------------------------------------------------------
 
-    def let_go(self) -> None:
+    def drop_turn(self) -> None:
         """Leave a turn that is not over, with its utterance."""
         self._reset_speech_end()
         self._move(User.QUIET)

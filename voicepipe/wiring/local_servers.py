@@ -61,7 +61,7 @@ class _Models(msgspec.Struct):
 
 
 def leaves_llm_open(settings: Settings) -> bool:
-    """Return whether nobody chose an LLM: none is set for an agent, and no provider's key is there."""
+    """Return whether no LLM is chosen: none is set for an agent, and no provider's key is there."""
     chosen = (key for key in settings.origins if key.startswith(("agents.", "providers.")))
     return not any(key.endswith((".llm", ".api_key")) for key in chosen)
 

@@ -75,7 +75,7 @@ class Router:
             stats=self._stats,
             probes=self._probes,
             models=lambda spec: get(Spec.parse(spec), "models"),
-            pool_for=self._wished,
+            pool_for=self._requested,
         )
         for name in sorted(routing.reached):
             self.pool(name)
@@ -180,7 +180,7 @@ class Router:
             pool.hedge_budget = former
         self._hedge_budgets[pool.name], self._pools[pool.name] = pool.hedge_budget, pool
 
-    def _wished(self, specs: tuple[str, ...], like: str) -> Pool:
+    def _requested(self, specs: tuple[str, ...], like: str) -> Pool:
         options = self._pools[like].options if like else self._settings.router
         return self._made(like or POOL, tuple(Spec.parse(text, key="models") for text in specs), options, "models")
 

@@ -126,7 +126,7 @@ class ModelConformance(LeavesNothing):
             await context.__aexit__(None, None, None)
         assert text_of(await answer(model, question))
 
-    async def test_cancelled_asker_is_free_at_once(self, model: Model, question: ModelRequest) -> None:
+    async def test_a_cancelled_request_ends_at_once(self, model: Model, question: ModelRequest) -> None:
         """A task that is cancelled inside an answer ends as cancelled, promptly."""
         begun = asyncio.Event()
 
