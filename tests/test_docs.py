@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -379,6 +380,48 @@ def test_links_lead_somewhere(page: Path) -> None:
         target = (page.parent / path).resolve() if path else page
         assert target.is_file(), link
         assert not heading or heading in headings(PAGES[target]), link
+
+
+MEASURED = re.compile(
+    r"Date: (?:published )?\d{1,2} \w+ \d{4}\b.* Command: (?=.*(?:`[^`]+`|not on record)).+ Machine: \w.*\.$"
+)
+"""What stands above each table of figures: "published" where only the day of the commit is on record."""
+
+
+def unsourced(text: str) -> list[str]:
+    """Return the heads of the tables of a page that do not follow a paragraph with date, command and machine."""
+    paragraphs = [" ".join(each.split()) if each[0] != "|" else each for each in re.split(r"\n{2,}", text.strip())]
+    return [
+        table.partition("\n")[0]
+        for before, table in pairwise(["", *paragraphs])
+        if table.startswith("|") and not MEASURED.match(before)
+    ]
+
+
+def test_every_measured_table_names_its_date_command_and_machine() -> None:
+    text = PAGES[ROOT / "web/docs/measured.md"]
+    assert text.count("\n\n|") == len(re.findall(r"^Date: ", text, re.MULTILINE))
+    assert unsourced(text) == []
+    for module in set(re.findall(r"`python -m (tests[.\w]+)", text)):
+        assert (ROOT / module.replace(".", "/")).with_suffix(".py").is_file(), module
+
+
+@pytest.mark.parametrize(
+    ("above", "is_found"),
+    [
+        ("Date: 1 May 2026. Command: `voicepipe bench llm`.\nMachine: two cores.", False),
+        ("Date: published 1 May 2026. Command: not on record. Machine: not on record.", False),
+        ("", True),
+        ("A text.", True),
+        ("Date: yesterday. Command: `voicepipe bench llm`. Machine: two cores.", True),
+        ("Date: 1 May 2026. Command: the bench. Machine: two cores.", True),
+        ("Date: 1 May 2026. Command: `voicepipe bench llm`.", True),
+        ("Date: 1 May 2026. Command: `voicepipe bench llm`. Machine: two cores.\n\nA text.", True),
+    ],
+)
+def test_a_table_without_them_is_found(above: str, is_found: bool) -> None:
+    planted = f"# A page\n\n{above}\n\n| users | ms |\n| --- | --- |\n| 1 | 400 |\n"
+    assert unsourced(planted) == (["| users | ms |"] if is_found else [])
 
 
 def test_every_page_is_linked_to() -> None:
