@@ -31,6 +31,9 @@ NO_SUBJECT: Final = re.compile(
 )
 """Words that stand for a component or an actor of the glossary, or for what it did."""
 
+NO_NUMBER: Final = re.compile(r"\b(?:so|that) (?:many|much)\b", re.IGNORECASE)
+"""A number, or the name of an argument or a constant, says how many."""
+
 MAX_WORDS: Final = 35
 """In a sentence of a page. The rule is 25; code, figures and lists in brackets take the rest."""
 
@@ -43,6 +46,13 @@ def docstrings(source: str) -> Iterator[tuple[int, str]]:
             public = isinstance(node, ast.Module) or not node.name.startswith("_")
             if public and (text := ast.get_docstring(node)):
                 yield node.body[0].lineno, text.splitlines()[0]
+
+
+def explanations(source: str) -> Iterator[tuple[int, str]]:
+    """Yield (line, text) of all docstrings of a module, those of constants, fields and private functions too."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.lineno, " ".join(node.value.value.split())
 
 
 def error_texts(source: str) -> Iterator[tuple[int, str]]:
@@ -62,7 +72,10 @@ def error_texts(source: str) -> Iterator[tuple[int, str]]:
 
 
 def sentences(page: str) -> Iterator[tuple[int, str]]:
-    """Yield (line, sentence) of a page's text and of its tables' cells; inline code is one word, a code block none."""
+    """Yield (line, sentence) of a page's text and of its tables' cells; inline code is one word, a code block none.
+
+    A colon and a semicolon end a sentence in a cell alone.
+    """
     page = re.sub(r"```.*?```", lambda block: "\n" * block[0].count("\n"), page, flags=re.DOTALL)
     paragraph, first = "", 1
     for number, line in enumerate([*page.splitlines(), ""], 1):
@@ -71,15 +84,15 @@ def sentences(page: str) -> Iterator[tuple[int, str]]:
             yield from ((first, each) for each in _split(paragraph))
             paragraph = ""
         if text.startswith("|"):
-            yield from ((number, each) for cell in text.split("|") for each in _split(cell))
+            yield from ((number, each) for cell in text.split("|") for each in _split(cell, ".!?:;"))
         elif text and not text.startswith("#"):
             first = first if paragraph else number
             paragraph += f" {re.sub(r'^(?:[-*]|[0-9]+[.]) ', '', text)}"
 
 
-def _split(text: str) -> list[str]:
+def _split(text: str, ends: str = ".!?") -> list[str]:
     words = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", re.sub(r"`[^`]*`", "X", text))
-    return re.split(r"(?<=[.!?:;])\s+", words.strip())
+    return re.split(rf"(?<=[{ends}])\s+", words.strip())
 
 
 def test_a_docstring_begins_with_a_verb_or_a_noun() -> None:
@@ -123,6 +136,23 @@ def test_sentences_of_the_pages_are_short() -> None:
     assert not found, "\n".join([f"{len(found)} sentences", *found])
 
 
+def test_docstrings_and_pages_count_in_numbers() -> None:
+    texts = [
+        *((path, each) for path in SOURCES for each in explanations(path.read_text(encoding="utf-8"))),
+        *((path, each) for path in PAGES for each in sentences(path.read_text(encoding="utf-8"))),
+    ]
+    found = [f"{path.relative_to(ROOT)}:{line} {text}" for path, (line, text) in texts if NO_NUMBER.search(text)]
+    assert not found, "\n".join([f"{len(found)} texts", *found])
+
+
+@pytest.mark.parametrize(
+    "planted",
+    ['N = 3\n"""After so many failures no query is sent."""', 'def _f(n):\n    """Wait for that\n    many frames."""'],
+)
+def test_a_docstring_without_its_number_is_found(planted: str) -> None:
+    assert any(NO_NUMBER.search(text) for _, text in explanations(planted))
+
+
 @pytest.mark.parametrize(
     "planted",
     ['"""What is kept of a turn."""', 'def f():\n    """How long it lasts."""', 'class C:\n    """Of one session."""'],
@@ -146,5 +176,6 @@ def test_an_error_without_a_subject_is_found(planted: str) -> None:
 
 def test_a_long_sentence_is_found() -> None:
     half, long = "word " * 20, "word " * 40
-    page = f"# {long}\n\nShort.\n```\n{long}\n```\n{half}\n{half}\n\n| a | {long} |\n"
-    assert [line for line, text in sentences(page) if len(text.split()) > MAX_WORDS] == [7, 10]
+    page = f"# {long}\n\nShort.\n```\n{long}\n```\n{half}\n{half}\n\n| a | {long} |\n| {half}: {half} |\n"
+    page += f"\n{half}; {half}\n"
+    assert [line for line, text in sentences(page) if len(text.split()) > MAX_WORDS] == [7, 10, 13]

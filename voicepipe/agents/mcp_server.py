@@ -36,7 +36,7 @@ MAX_WAIT_S: Final = 60.0
 """The wait before the next attempt to connect: twice as long each time, a fifth more or less."""
 
 LIST_S: Final = 30.0
-"""The tools are listed anew after so many seconds, which also shows that the server is still there."""
+"""Time between two lists of the tools; each also shows that the server is still there."""
 
 _PAGES: Final = 20
 """How many pages a list of tools may have."""

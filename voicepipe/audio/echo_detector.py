@@ -140,7 +140,7 @@ class EchoDetector:
             self._said.pop()
 
     def shift(self, late_ms: int) -> None:
-        """Expect every echo `late_ms` later: the user's audio was held back for so long."""
+        """Expect every echo `late_ms` later: the user's audio was held back for that time."""
         self._ends_ms += late_ms
         self._said = deque((at_ms + late_ms, said) for at_ms, said in self._said)
 

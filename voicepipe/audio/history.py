@@ -28,8 +28,7 @@ class RingBuffer:
 
     @property
     def start(self) -> int:
-        """Return the oldest readable position. At least `keep_samples` lie between it and `end`, once that many were
-        appended."""
+        """Return the oldest readable position: at least `keep_samples` before `end`, once these were appended."""
         return self.end - self._fill
 
     def append(self, samples: Samples) -> None:

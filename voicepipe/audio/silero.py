@@ -97,7 +97,7 @@ class _Layer:
 
 
 def _products(rows: Weights, sums: Weights, n_products: int) -> list[tuple[Weights, Weights]]:
-    """Return the rows and their sums in so many parts, each of them small enough for one thread.
+    """Return the rows and their sums in `n_products` parts, each of them small enough for one thread.
 
     For products of over 2**18 multiplications OpenBLAS wakes a thread for each core. They stay awake for tens of ms,
     and on a busy machine the caller waits for them as long.

@@ -1,7 +1,7 @@
 """Simulate the calls of many users on many event loops in virtual time, with the product's own admission rule.
 
-Arrivals are a Poisson process, and each arrival goes to a loop at random or to the emptiest. With more loops than
-`SAMPLED_LOOPS` so many are simulated, with their share of the arrivals: loops do not depend on each other.
+Arrivals are a Poisson process, and each arrival goes to a loop at random or to the emptiest. Of more loops than
+`SAMPLED_LOOPS` that number is simulated, with its share of the arrivals: loops do not depend on each other.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MEASURE_S: Final = 4.0
 """The admission rule measures the loop this often, see `voicepipe.server.head_room`."""
 
 RETRY_S: Final = 5.0
-"""A refused user calls again after so long: the server's `Retry-After`."""
+"""Time after which a refused user calls again: the server's `Retry-After`."""
 
 WARM_UP_CALLS: Final = 3
 MEASURED_CALLS: Final = 6

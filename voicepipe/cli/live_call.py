@@ -20,7 +20,7 @@ async def converse(
     text_only: bool = False,
     turns: int | None = None,
 ) -> None:
-    """Hold a conversation until the server ends it, or for that many `turns`; `report` gets each answer.
+    """Hold a conversation until the server ends it, or for `turns` turns; `report` gets each answer.
 
     Raises:
         CallEnded: the connection was lost.

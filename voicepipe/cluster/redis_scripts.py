@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 ANSWERS_LIFE_S: Final = 86_400
-"""How long the answers of a process's writes are kept after its last one. A write is sent again for that long."""
+"""How long the answers of a process's writes are stored after its last one; no write is sent again after it."""
 
 _ONCE: Final = f"""
 local prefix, answers, number = KEYS[1], KEYS[1] .. 'answers:' .. ARGV[1], ARGV[2]

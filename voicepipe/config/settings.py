@@ -89,7 +89,7 @@ class ClusterSettings:
     """The state that several machines share while they serve the same clients."""
 
     store: Annotated[str, SECRET] = field(default="", repr=False)
-    """Address of a Redis or Valkey server for the [state that many machines share](nodes.md),
+    """Address of a Redis or Valkey server for the [state that machines share](nodes.md),
     `redis://USER:PASSWORD@HOST:6379/0`; `rediss://` with TLS; `valkey://` and `valkeys://` mean the same. Better set in
     the environment; needs the extra `redis`. Empty: a file below `server.data_dir`, for this machine alone."""
 

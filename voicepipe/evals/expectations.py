@@ -91,7 +91,7 @@ def _unmet_calls(expected: Sequence[ExpectedCall], calls: Sequence[SeenCall]) ->
 
 
 def loops(calls: Sequence[SeenCall]) -> Iterator[str]:
-    """Yield which functions a step called so often that a rule of its script must fit their results."""
+    """Yield the functions that a step called at least `LOOP_CALLS` times: a rule must fit their results."""
     for name, n_calls in Counter(call.name for call in calls).items():
         if n_calls >= LOOP_CALLS:
             yield (

@@ -37,7 +37,7 @@ class Trigger(Struct, frozen=True, kw_only=True):
     """A place in the agent's audio; exactly one of both is set."""
 
     after_ms: int | None = None
-    """After so much of the agent's audio has been played, from its first audible sample."""
+    """Audio of the agent that was played before, from its first audible sample."""
 
     word: str = ""
     """When this word is being played, estimated from the share of the text before it."""

@@ -30,7 +30,7 @@ CHAR_MS: Final = 60
 TONE_HZ: Final = 220
 AMPLITUDE: Final = 6_000
 LEAD_MS: Final = 400
-"""The transcriber's audio begins up to so much before the voice: the server pads utterances."""
+"""The transcriber's audio begins up to this time before the voice: the server pads utterances."""
 
 HOP_MS: Final = 10
 MAX_LATE_MS: Final = 5_000

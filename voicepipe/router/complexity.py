@@ -191,7 +191,7 @@ NUMBER: Final = re.compile(
     r"\b(\d+|two|three|four|five|six|seven|eight|nine|ten|twelve|twenty|thirty|hundred)\b", re.IGNORECASE
 )
 SEVERAL_NUMBERS: Final = 3
-"""A question with so many numbers has several steps."""
+"""A question with at least 3 numbers has several steps."""
 
 
 def words(query: RoutingQuery) -> Complexity:

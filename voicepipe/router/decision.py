@@ -53,7 +53,7 @@ class PricedPlan:
     """Whether it starts a model that has not read the session: its money comes back later in the session."""
 
     def worst_usd(self, input_share: float) -> float:
-        """Return the most that it costs; the input is that many times the usual one."""
+        """Return the most that it costs; `input_share`: the input, in multiples of the usual one."""
         return self.read_usd * input_share + self.written_usd
 
 

@@ -234,7 +234,7 @@ class Planner:
 
 def _expected_at(values: Curve, answers: Curve, n_times: int) -> Curve:
     """Return what `values`, (k, n_steps), are on average when a hedge answers: (first, second, n_times), by the time at
-    which it starts; `answers`, (k, n_answers), is how often it takes so long."""
+    which it starts; `answers`, (k, n_answers), is the share of answers that take that time."""
     n, n_answers = answers.shape
     taken = sliding_window_view(values, ANSWER_STRIDE * (n_answers - 1) + 1, axis=1)[..., ::ANSWER_STRIDE]
     at = taken[:, ANSWER_MIDDLE : ANSWER_MIDDLE + n_times]  # by model, start and answer

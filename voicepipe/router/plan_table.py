@@ -78,7 +78,7 @@ class PlanTable:
         """Of a usual turn, each candidate's price of the answer."""
 
     def price(self, tokens: tuple[float, float]) -> None:
-        """Compute the prices of a usual turn, which has so many input and output tokens."""
+        """Compute the prices of a usual turn. `tokens`: its input and its output tokens."""
         cold, warm = ([each.read_usd(tokens[0], warm=warm) for each in self._candidates] for warm in (False, True))
         self._read_usd = cold, warm
         self._written_usd = [each.answer_usd(0.0, tokens[1], warm=False) for each in self._candidates]

@@ -196,7 +196,7 @@ class Pool:
         return table.plans(numbers, warm, turn, last=last, due=due)
 
     def _due_again(self, choices: Iterable[int]) -> int | None:
-        """Return a model that was not asked for so many turns that what is known of it is old."""
+        """Return a model that got no request in the latest `RETRY_TURNS` turns: what is known of it is old."""
         due = (i for i in choices if self._n_turns - self._requested_turn[i] > RETRY_TURNS)
         return next((i for i in due if not self._breakers[i].is_tripped), None)
 

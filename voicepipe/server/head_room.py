@@ -42,7 +42,7 @@ class SharedTime:
     """The share that all sessions may use together."""
 
     first: int
-    """So many sessions are admitted whatever they cost, and are needed to measure what they cost."""
+    """Sessions that are admitted whatever they cost: they are needed to measure what a session costs."""
 
     base: float
     """The share that any number of sessions uses, beside what each one does."""
@@ -58,7 +58,7 @@ class SharedTime:
     """The most that they count with: no client may make the measurement refuse all others."""
 
     n_measured: int
-    """Of so many of the latest measurements the median counts. One that is missing counts as expected. So neither a
+    """The number of latest measurements whose median counts. One that is missing counts as expected. So neither a
     silence, nor sessions that have only just begun, nor a short flood of one client sets the cost of a session. If more
     came meanwhile and cost more, that counts sooner: measurements have the weight of their sessions then."""
 
@@ -68,7 +68,7 @@ class SharedTime:
         return (self.limit - self.base) / self.expected
 
     def expected_of(self, n_sessions: float) -> float:
-        """Return the share that so many sessions, at the mean, use on the machine of the benches."""
+        """Return the share that `n_sessions` use, at the mean, on the machine of the benches."""
         return self.base + n_sessions * self.expected
 
 

@@ -23,7 +23,7 @@ ANNOUNCE_S: Final = 2.0
 """Time between two announcements."""
 
 LIFE_S: Final = 10
-"""How long an announcement counts: a process that has died is listed for so long."""
+"""How long an announcement counts: a process that has died stays listed until then."""
 
 
 MAX_LISTED: Final = 200

@@ -31,7 +31,7 @@ TICK_MS = 20
 """How often the input checks for missing frames while an utterance is open and frames are late."""
 
 LATE_MS = 60
-"""A tick that comes so much too late does not check for missing frames: the event loop was blocked."""
+"""A tick that comes 60 ms late or later does not check for missing frames: the event loop was blocked."""
 
 REPORT_MS = 100
 """How often the length of speech over the agent's audio is reported."""

@@ -75,7 +75,7 @@ class Outbox:
         now_us: Callable[[], int] = monotonic_us,
         active: ActiveClients = ALL_CLIENTS,
     ) -> None:
-        """`on_full` is called by a `put` behind more than `MAX_UNSENT_BYTES`, once until that much has left.
+        """`on_full` is called by the first `put` behind more than `MAX_UNSENT_BYTES`, again once these were sent.
         `pending_write` is called before a reply's output is sent, and returns what to wait for first.
         `now_us` is a monotonic clock; `active` counts the active clients of the event loop."""
         self._on_sent, self._on_full = on_sent, on_full

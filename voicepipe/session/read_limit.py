@@ -65,7 +65,7 @@ class TokenBucket:
         """When the bucket is full again."""
 
     def take(self, amount: float, now_us: float) -> float:
-        """Take that much, even if the bucket holds less. Return in how many microseconds the debt is paid; 0 or less:
+        """Take `amount`, even if the bucket holds less. Return in how many microseconds the debt is paid; 0 or less:
         no debt."""
         full_us = self._full_us if self._full_us > now_us else now_us
         self._full_us = full_us = full_us + amount * self._unit_us
@@ -142,7 +142,7 @@ class ReadLimit:
         self._wait_us = self._events.take(1 + len(message) / BYTES_PER_EVENT, now_us)
 
     def charge(self, n_events: float) -> None:
-        """Count that many more events for the work that the latest message caused."""
+        """Count `n_events` more for the work that the latest message caused."""
         self._wait_us = self._events.take(n_events, self._now_us())
 
     def charge_bytes(self, n_bytes: int) -> None:
@@ -151,7 +151,7 @@ class ReadLimit:
             self.charge(n_bytes / BYTES_PER_EVENT)
 
     def admits_audio(self, audio_ms: float) -> bool:
-        """Count that much audio. Return whether the next audio may be processed at once; if not, `wait_for_audio`."""
+        """Count `audio_ms`. Return whether the next audio may be processed at once; if not, `wait_for_audio`."""
         now_us = self._now_us()
         self._audio_wait_us = self._audio_ms.take(audio_ms, now_us)
         must_wait = self._audio_wait_us >= _MIN_WAIT_US or self._wait_us >= _MIN_WAIT_US

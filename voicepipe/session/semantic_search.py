@@ -43,7 +43,7 @@ MAX_NUMBERS: Final = 32_000_000
 
 MAX_FAILURES: Final = 3
 PAUSE_MS: Final = 30_000
-"""After so many failures in a row, queries are not embedded for so long: each would wait for its whole time limit."""
+"""After 3 failures in a row no query is embedded for 30 s: each would wait for its whole time limit."""
 
 
 @dataclass(frozen=True, slots=True)

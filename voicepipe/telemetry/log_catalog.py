@@ -430,8 +430,8 @@ LOG_EVENTS: Final = (
         "worker_hung",
         ("error",),
         ("worker", "pid", "pings"),
-        "a worker left so many pings of the supervisor unanswered, one a second; the supervisor kills it and starts "
-        "it again",
+        "a worker left `pings` pings of the supervisor unanswered, one a second; the supervisor kills it and starts it "
+        "again",
     ),
     LogEvent(
         "worker_channel_full",

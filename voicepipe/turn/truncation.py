@@ -52,5 +52,5 @@ class HistoryLimits:
 
 
 def chars_of(tokens: float) -> int:
-    """Return the length of the longest text that is estimated at so many tokens."""
+    """Return the length of the longest text that is estimated at `tokens` tokens."""
     return int(tokens * CHARS_PER_TOKEN)

@@ -28,7 +28,7 @@ class Embeddings:
         return self._routes.get(self._settings.agent_named(name) or name)
 
     def cost_usd(self, spec: str, n_tokens: int) -> float | None:
-        """Return the cost of so many tokens; None: no price is known."""
+        """Return the cost of `n_tokens`; None: no price is known."""
         price = self._settings.providers[Spec.parse(spec).provider].embedding_usd_per_million
         return None if price is None else price * n_tokens / 1_000_000
 

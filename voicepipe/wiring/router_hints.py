@@ -24,7 +24,7 @@ BREAKERS_LIFE_S: Final = 10
 """How long a hint of open circuit breakers counts: its process repeats it."""
 
 LATENCY_EVERY: Final = 30
-"""Times of answers are given once in so many exchanges: they change slowly."""
+"""Times of answers are sent once in 30 exchanges: they change slowly."""
 
 LATENCY_LIFE_S: Final = 600
 

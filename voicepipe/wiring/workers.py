@@ -69,7 +69,7 @@ def _runs_local_models(settings: Settings) -> bool:
 
 
 def run(settings: Settings, n_workers: int, print_line: Callable[[str], None], read: SettingsReader) -> None:
-    """Serve with so many workers until SIGINT or SIGTERM; a second signal ends the server at once.
+    """Serve with `n_workers` until SIGINT or SIGTERM; a second signal ends the server at once.
     At SIGHUP all workers `read` the settings again.
 
     Raises:

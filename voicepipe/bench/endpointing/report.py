@@ -29,7 +29,7 @@ class Line:
 
 
 def lines(traces: Sequence[LabelledTrace], rules: Mapping[str, Callable[[int], Callable[[], Rule]]]) -> list[Line]:
-    """Score every rule on every trace. `rules`: name -> what makes the rule of a turn, for work of so many ms."""
+    """Score every rule on every trace. `rules`: name -> function of the work's ms that returns the maker of a rule."""
     parts = [(name, noise) for noise in CONDITIONS for name in SETS]
     return [
         Line(rule=rule, set=part[0], condition=part[1], summaries=summaries)

@@ -55,7 +55,7 @@ class AdmissionPlan:
     turns: int
     silence_ms: int
     interval_ms: int = 80
-    """A user comes every so often. The first 90 come within a turn's time (7.2 s), and more are seldom admitted. If all
+    """Time between two users. The first 90 come within a turn's time (7.2 s), and more are seldom admitted. If all
     came within a part of that time, their turns would fall together ever after: with 50 ms the server's CPU goes up and
     down between 0.4 and 1.0 of a core for the whole run."""
 

@@ -11,7 +11,7 @@ from voicepipe.ports.model import CallDelta, Finished, ModelEvent, ModelRequest,
 from voicepipe.ports.speech_text import ClauseNormalizer
 
 MAX_UNSPOKEN_CHARS: Final = 1_000
-"""After so many characters without anything to say, as in a block of code, the answer counts as begun."""
+"""Characters without anything to say, as in a block of code, after which the answer counts as begun."""
 
 _PLAIN: Final = re.compile(r"\s*[^\W_][\w\s.,!?'-]*")
 """Most first texts: words without markup."""

@@ -33,7 +33,7 @@ TALK_LIFE_S: Final = 3_600
 """Lifetime of the talk page's own token: a page that stays open longer requests another one."""
 
 JWKS_AGE_S: Final = 300
-"""Time for which a client may cache the public keys: publish a new key that long before it signs."""
+"""Time for which a client may cache the public keys: publish a new key 300 s before it signs."""
 
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 

@@ -13,7 +13,7 @@ from voicepipe.audio.samples import Samples, silence
 
 RATE_HZ: Final = 24_000
 MAX_QUEUED_S: Final = 600
-"""Audio that waits to be played. The end of a longer answer is dropped: no voice agent speaks for so long."""
+"""Audio that waits to be played. The end of a longer answer is dropped: no voice agent speaks for ten minutes."""
 
 PlayoutEvent = Literal["started", "stopped", "cleared"]
 

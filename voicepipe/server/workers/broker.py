@@ -57,13 +57,13 @@ RELOAD_S: Final = 20.0
 """The same for a reload of the settings: new MCP servers are awaited for up to 10 s."""
 
 LATE_PINGS: Final = 2
-"""A worker that leaves so many pings unanswered gets no connections while another one answers."""
+"""A worker that leaves two pings unanswered gets no connections while another one answers."""
 
 LOST_SESSIONS: Final = 10_000
 """Sessions of dead workers that are remembered: their clients return within `RESUME_WINDOW_MS`."""
 
 RECENT_MS: Final = 2_000
-"""For so long a connection counts as a session that is about to begin."""
+"""Time for which a connection counts as a session that is about to begin."""
 
 
 @dataclass(slots=True, eq=False)

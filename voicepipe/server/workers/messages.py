@@ -189,7 +189,7 @@ class DeleteSnapshot(_Message):
 
 
 class LeaseLeftSnapshot(_Message):
-    """Lease a snapshot that no worker has written for so long. See `cluster.port.LeftSnapshots` for this and the next
+    """Lease a snapshot that no worker has written for `after_s`. See `cluster.port.LeftSnapshots` for this and the next
     one."""
 
     number: int

@@ -43,7 +43,7 @@ WINDOW_MS: Final = 60_000
 
 PING_S: Final = 1.0
 HUNG_PINGS: Final = 10
-"""A worker that leaves so many pings unanswered, one a second, hangs: its event loop is blocked, and its users hear
+"""A worker that leaves ten pings unanswered, one a second, hangs: its event loop is blocked, and its users hear
 nothing for 10 s. A start or a collection of garbage blocks a loop for up to 2 s. Checks are counted, not the time: a
 machine that was suspended has missed none."""
 

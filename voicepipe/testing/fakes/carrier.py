@@ -138,7 +138,7 @@ class CarrierCall(ABC):
         self._queue.append(name)
 
     def stall(self, n_frames: int) -> None:
-        """Play nothing for that many frames of 20 ms, as a carrier that lacks packets."""
+        """Play nothing for `n_frames` of 20 ms, as a carrier that lacks packets."""
         self._held = n_frames
 
     def clear(self) -> list[str]:
@@ -176,7 +176,7 @@ class CarrierCall(ABC):
             await asyncio.sleep(max(0, began_s + n_frames * FRAME_S - loop_s()))
 
     async def _play(self, n_bytes: int) -> None:
-        """Play that much of what is queued, and return the marks that it reaches."""
+        """Play `n_bytes` of what is queued, and return the marks that it reaches."""
         if self._held:
             self._held -= 1
             return

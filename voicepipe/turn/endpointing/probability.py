@@ -39,7 +39,7 @@ _MAX_WORDS: Final = 20
 """More words are no more evidence."""
 
 _WHOLE_ANSWER_WORDS: Final = 8
-"""A whole answer to the agent's question, "yes", counts as a closed sentence of so many words: the middle of the orders
+"""A whole answer to the agent's question, "yes", counts as a closed sentence of 8 words: the middle of the orders
 in the table. The table has no questions."""
 
 _MIN_SCORE: Final = 0.001

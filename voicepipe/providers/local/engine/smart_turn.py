@@ -34,7 +34,7 @@ _MELS: Final = 80
 
 _MIN_POWER: Final = 1e-10
 _RANGE: Final = 8.0
-"""Log10 units: what is that much below the loudest counts as that."""
+"""Log10 units below the loudest value: what is further below is raised to that level."""
 
 _LINEAR_TO_HZ: Final = 1_000.0
 _LINEAR_MELS: Final = 15.0
