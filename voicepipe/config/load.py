@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, fields, is_dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
@@ -15,8 +15,8 @@ from voicepipe.agents import Agent
 from voicepipe.config.agents import AgentSettings
 from voicepipe.config.benches import BenchScheduleSettings, read_benches
 from voicepipe.config.convert import Found, convert, displayed, is_table, section_kind
-from voicepipe.config.mcp import check_mcp, read_mcp
-from voicepipe.config.phone import check_phone, read_phone
+from voicepipe.config.mcp import McpEntry, check_mcp, read_mcp
+from voicepipe.config.phone import PhoneEntry, check_phone, read_phone
 from voicepipe.config.regions import read_regions
 from voicepipe.config.routing import POOL, check_specs, pools_of, read_routing, resolved
 from voicepipe.config.settings import (
@@ -32,7 +32,7 @@ from voicepipe.config.settings import (
     TelemetrySettings,
 )
 from voicepipe.config.sources import SECTIONS, KeyPath, Leaves, from_agents, gather, key_in
-from voicepipe.config.tools import check_tools, read_tools
+from voicepipe.config.tools import ToolSettings, check_tools, read_tools
 from voicepipe.config.webhooks import WebhookEntry, with_secret
 from voicepipe.errors import ConfigError
 from voicepipe.ports.limits import ProviderLimits
@@ -40,7 +40,7 @@ from voicepipe.providers import catalog
 from voicepipe.providers.built_in import VENDORS
 from voicepipe.providers.catalog import Catalog, ProviderFacts
 from voicepipe.registry import Spec
-from voicepipe.router.options import RouterOptions
+from voicepipe.router.options import PoolOptions, RouterOptions
 from voicepipe.server.gateway.response_cache_settings import ResponseCacheSettings
 from voicepipe.server.options import ServerSettings
 from voicepipe.server.quotas import Quotas
@@ -115,37 +115,40 @@ def load(
     in_python = {agent.name: agent for agent in agents}
     leaves = from_agents(in_python.values()) | gather(config, overrides or {}, env, folder or Path.cwd())
     _refuse_unknown_sections(leaves)
-    origins = {".".join(path): found.source for path, found in leaves.items()}
+    written = _Written(leaves, env, {".".join(path): found.source for path, found in leaves.items()})
+    return _settings(written, in_python)
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """The values as written in all sources."""
+
+    leaves: Leaves
+    env: Mapping[str, str]
+    origins: dict[str, str]
+    """Dotted key -> the source of its value. A section that takes a value from elsewhere adds that value's source."""
+
+
+def _settings(written: _Written, in_python: Mapping[str, Agent]) -> Settings:
+    """Return the settings, read section by section. A section that names another one is checked behind it."""
+    leaves, env, origins = written.leaves, written.env, written.origins
     single = {name: _read(kind(), (name,), leaves) for name, kind in SINGLE.items()}
     chosen: CatalogSettings = single["catalog"]
     vendors = catalog.load(Path(chosen.file) if chosen.file else None)
-    providers = _providers(vendors, leaves, env, origins)
-    webhooks = {
-        name: with_secret(_read(WebhookEntry(), ("webhooks", name), leaves), name, env, origins)
-        for name in sorted(_names("webhooks", leaves))
-    }
+    providers = _providers(vendors, written)
+    webhooks = _webhooks(written)
     routing = read_routing(leaves, single["router"], _read)
-    written = _agents(leaves, origins, AgentSettings(budget=single["budget"], deadlines=single["deadlines"]))
-    pooled = pools_of({name: agent.written for name, agent in written.items()}, routing)
-    pools = routing.pools
-    resolved_agents = {
-        name: replace(
-            agent, stt=resolved(agent.stt, pools), llm=resolved(agent.llm, pools), tts=resolved(agent.tts, pools)
-        )
-        for name, agent in written.items()
-    }
-    tools = read_tools(leaves, _read, env)
-    check_tools(resolved_agents, tools)
-    phone = read_phone(leaves, _read, env, origins)
-    check_phone(resolved_agents, phone)
-    mcp = read_mcp(leaves, _read, env)
-    check_mcp(resolved_agents, mcp)
-    _check_specs(resolved_agents, providers, origins)
-    check_specs(routing.pools, partial(_check_spec, providers=providers, origins=origins))
-    benches = read_benches(leaves, _read, partial(_check_spec, providers=providers, origins=origins))
+    named = _agents(written, AgentSettings(budget=single["budget"], deadlines=single["deadlines"]))
+    pooled = pools_of({name: agent.written for name, agent in named.items()}, routing)
+    agents = _with_models(named, routing.pools)
+    tools, phone, mcp = _functions(agents, written)
+    check = partial(_check_spec, providers=providers, origins=origins)
+    _check_specs(agents, check)
+    check_specs(routing.pools, check)
+    benches = read_benches(leaves, _read, check)
     if judge_model := single["quality"].judge_model:
-        _check_spec(judge_model, "quality.judge_model", providers=providers, origins=origins)
-    _check_names(resolved_agents)
+        check(judge_model, "quality.judge_model")
+    _check_names(agents)
     regions = read_regions(leaves, _read, single["cluster"].region)
     server: ServerSettings = single.pop("server")
     return Settings(
@@ -154,8 +157,8 @@ def load(
         pooled=MappingProxyType(pooled),
         vendors=vendors,
         providers=MappingProxyType(providers),
-        agents=MappingProxyType(resolved_agents),
-        python_agents=MappingProxyType(in_python),
+        agents=MappingProxyType(agents),
+        python_agents=MappingProxyType(dict(in_python)),
         tools=MappingProxyType(tools),
         mcp=MappingProxyType(mcp),
         webhooks=MappingProxyType(webhooks),
@@ -232,9 +235,8 @@ def _with_option(so_far: Any, path: KeyPath, depth: int, found: Found) -> Any:
     return (*(pair for pair in so_far if pair[0] != path[-1]), (path[-1], text))
 
 
-def _providers(
-    vendors: Catalog, leaves: Leaves, env: Mapping[str, str], origins: dict[str, str]
-) -> dict[str, ProviderEntry]:
+def _providers(vendors: Catalog, written: _Written) -> dict[str, ProviderEntry]:
+    leaves, env = written.leaves, written.env
     entries: dict[str, ProviderEntry] = {}
     if POOL in _names("providers", leaves):
         raise ConfigError(f"providers.{POOL}: expected another name, since {POOL}/NAME means a pool of models")
@@ -246,7 +248,7 @@ def _providers(
             )
         if entry.api_key_env and not entry.api_key and (secret := key_in(env, entry.api_key_env)):
             entry = replace(entry, api_key=secret)
-            origins[f"providers.{name}.api_key"] = f"${entry.api_key_env}"
+            written.origins[f"providers.{name}.api_key"] = f"${entry.api_key_env}"
         entries[name] = replace(entry, base_url=entry.base_url.rstrip("/"))
     return entries
 
@@ -273,7 +275,39 @@ def _usual(vendor: ProviderFacts, env: Mapping[str, str]) -> ProviderEntry:
     )
 
 
-def _agents(leaves: Leaves, origins: dict[str, str], usual: AgentSettings) -> dict[str, AgentSettings]:
+def _webhooks(written: _Written) -> dict[str, WebhookEntry]:
+    return {
+        name: with_secret(_read(WebhookEntry(), ("webhooks", name), written.leaves), name, written.env, written.origins)
+        for name in sorted(_names("webhooks", written.leaves))
+    }
+
+
+def _functions(
+    agents: Mapping[str, AgentSettings], written: _Written
+) -> tuple[dict[str, ToolSettings], dict[str, PhoneEntry], dict[str, McpEntry]]:
+    """Return the functions that agents may name, the phone lines and the MCP servers. What an agent names is there."""
+    leaves, env = written.leaves, written.env
+    tools = read_tools(leaves, _read, env)
+    check_tools(agents, tools)
+    phone = read_phone(leaves, _read, env, written.origins)
+    check_phone(agents, phone)
+    mcp = read_mcp(leaves, _read, env)
+    check_mcp(agents, mcp)
+    return tools, phone, mcp
+
+
+def _with_models(agents: Mapping[str, AgentSettings], pools: Mapping[str, PoolOptions]) -> dict[str, AgentSettings]:
+    """Return the agents with the models of the pools that they name."""
+    return {
+        name: replace(
+            agent, stt=resolved(agent.stt, pools), llm=resolved(agent.llm, pools), tts=resolved(agent.tts, pools)
+        )
+        for name, agent in agents.items()
+    }
+
+
+def _agents(written: _Written, usual: AgentSettings) -> dict[str, AgentSettings]:
+    leaves, origins = written.leaves, written.origins
     default = _read(usual, ("agents", DEFAULT_AGENT), leaves)
     agents = {DEFAULT_AGENT: default}
     for name in sorted(_names("agents", leaves) - {DEFAULT_AGENT}):
@@ -298,20 +332,18 @@ def _names(section: str, leaves: Leaves) -> set[str]:
     return {path[1] for path in leaves if path[0] == section and len(path) > 1}
 
 
-def _check_specs(
-    agents: Mapping[str, AgentSettings], providers: Mapping[str, ProviderEntry], origins: Mapping[str, str]
-) -> None:
+def _check_specs(agents: Mapping[str, AgentSettings], check: Callable[[str, str], None]) -> None:
+    """Check every model of every agent with `check(spec, key)`, which raises."""
     for name, agent in agents.items():
         for stage in STAGES:
             key = f"agents.{name}.{stage}"
             for spec in agent.specs(stage, key=key):
-                _check_spec(str(spec), key, providers=providers, origins=origins)
+                check(str(spec), key)
         if agent.model:
-            key = f"agents.{name}.model"
-            _check_spec(agent.model, key, providers=providers, origins=origins)
+            check(agent.model, f"agents.{name}.model")
         if agent.knowledge_embedding:
             key = f"agents.{name}.knowledge_embedding"
-            _check_spec(str(Spec.parse(agent.knowledge_embedding, key=key)), key, providers=providers, origins=origins)
+            check(str(Spec.parse(agent.knowledge_embedding, key=key)), key)
 
 
 def _check_spec(text: str, key: str, *, providers: Mapping[str, ProviderEntry], origins: Mapping[str, str]) -> None:

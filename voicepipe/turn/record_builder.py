@@ -10,8 +10,8 @@ from voicepipe.turn.commands import ReportOverrun, StoreRecord
 from voicepipe.turn.context import TurnContext
 from voicepipe.turn.cost import Usage, sum_of, turn_cost
 from voicepipe.turn.record import attribution
-from voicepipe.turn.record.attribution import stalled_ms, with_stalls
-from voicepipe.turn.record.values import LatencySource, Outcome, TokenCount, TurnRecord
+from voicepipe.turn.record.attribution import Judgement, stalled_ms, with_stalls
+from voicepipe.turn.record.values import LatencySource, Outcome, TokenCount, TurnRecord, Verdict
 from voicepipe.turn.route import ACTIONS
 from voicepipe.turn.turn import Turn
 
@@ -63,21 +63,11 @@ def close(context: TurnContext, turn: Turn, outcome: Outcome, reason: str, now_m
 
 def record_of(context: TurnContext, turn: Turn, now_ms: int) -> TurnRecord:
     """Return the record of a turn, judged by the marks that it has so far."""
-    limits = context.core.budget
     marks = with_stalls(turn.marks, turn.account.stalls)
-    judged = attribution.judge(
-        marks,
-        limits,
-        _owners(turn, marks),
-        audible=turn.settings.audible,
-        silence_set_by=context.settings.silence_set_by,
-        earlier_audio_set_by=_EARLIER_AUDIO_SET_BY.get(turn.audio.behind or "answer", ""),
-    )
-    between_ms = itl_ms(turn)
+    judged = _judged(context, turn, marks)
+    limit_ms, between_ms = context.core.budget.total_ms, itl_ms(turn)
     replies = turn.replies
     elsewhere = replies[0].elsewhere
-    earlier = () if elsewhere is None else (elsewhere.played_text,)
-    over = judged.total_ms is not None and judged.total_ms > limits.total_ms
     return TurnRecord(
         id=turn.id,
         session=context.session,
@@ -89,8 +79,8 @@ def record_of(context: TurnContext, turn: Turn, now_ms: int) -> TurnRecord:
         failed_stage=turn.failed_stage,
         marks=tuple(sorted(marks.items(), key=lambda mark: mark[1])),
         total_ms=judged.total_ms,
-        total_limit_ms=limits.total_ms,
-        total_verdict=None if judged.total_ms is None else "over" if over else "within",
+        total_limit_ms=limit_ms,
+        total_verdict=_verdict(judged.total_ms, limit_ms),
         latency_source=_latency_source(turn),
         carrier_estimated_ms=turn.audio.carrier_estimated_ms,
         stages=judged.stages,
@@ -101,12 +91,8 @@ def record_of(context: TurnContext, turn: Turn, now_ms: int) -> TurnRecord:
         providers=tuple(sorted({k: v for each in replies for k, v in each.account.providers.items()}.items())),
         tokens=_tokens(replies),
         user_text=_joined((turn.question.text, turn.question.typed)),
-        agent_text=_joined(
-            (*earlier, *(text for each in replies for text in (each.reply.earlier_text, each.reply.text)))
-        ),
-        played_text=_joined(
-            (*earlier, *(text for each in replies for text in (each.reply.earlier_text, each.played_text(now_ms))))
-        ),
+        agent_text=_said(replies, [each.reply.text for each in replies]),
+        played_text=_said(replies, [each.played_text(now_ms) for each in replies]),
         spoken_ms=sum(each.reply.earlier_ms + each.audio.sent_ms for each in replies),
         resumed=turn.question.n_resumed,
         taken_back_ms=turn.question.taken_back_ms,
@@ -132,6 +118,32 @@ def record_of(context: TurnContext, turn: Turn, now_ms: int) -> TurnRecord:
         cost=sum_of([turn_cost(usage_of(each), context.core.prices) for each in replies]),
         session_cost=context.learned.cost_tracker.total(),
     )
+
+
+def _judged(context: TurnContext, turn: Turn, marks: Mapping[str, int]) -> Judgement:
+    """Return the stages and the total of a turn, held against their limits."""
+    return attribution.judge(
+        marks,
+        context.core.budget,
+        _owners(turn, marks),
+        audible=turn.settings.audible,
+        silence_set_by=context.settings.silence_set_by,
+        earlier_audio_set_by=_EARLIER_AUDIO_SET_BY.get(turn.audio.behind or "answer", ""),
+    )
+
+
+def _verdict(total_ms: int | None, limit_ms: int) -> Verdict | None:
+    if total_ms is None:
+        return None
+    return "over" if total_ms > limit_ms else "within"
+
+
+def _said(replies: tuple[Turn, ...], texts: Iterable[str]) -> str:
+    """Return the agent's words of a turn: `texts` of its replies, each after what was heard before it stopped."""
+    elsewhere = replies[0].elsewhere
+    earlier = () if elsewhere is None else (elsewhere.played_text,)
+    pairs = zip(replies, texts, strict=True)
+    return _joined((*earlier, *(words for each, text in pairs for words in (each.reply.earlier_text, text))))
 
 
 def usage_of(turn: Turn) -> Usage:

@@ -348,7 +348,7 @@ def redacted_turn(turn: StoredTurn) -> StoredTurn:
 def turn_plain(turn: StoredTurn) -> dict[str, Any]:
     """Return a stored turn as the API serves it.
 
-    The fields of `record_plain` (with `route` as its reason in words), and `object` (`voicepipe.turn`), `agent`,
+    The fields of `record_json.py` (with `route` as its reason in words), and `object` (`voicepipe.turn`), `agent`,
     `started_at` (ISO 8601, UTC, ms), `project`, `user`, `language`, `pool` (the `route` of a kept turn) and `arm`.
     """
     started_at = datetime.fromtimestamp(turn.started_at_ms / 1_000, UTC).isoformat(timespec="milliseconds")
