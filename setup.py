@@ -21,6 +21,7 @@ COMPILED: Final = (
     "voicepipe/server/sessions/websocket.py",
     "voicepipe/session/audio_input.py",
     "voicepipe/session/connection.py",
+    "voicepipe/session/overlap_report.py",
     "voicepipe/session/read_limit.py",
     "voicepipe/telemetry/event_loop.py",
 )

@@ -66,7 +66,7 @@ class OneSession:
         capabilities = TranscriberCapabilities(rate_hz=16_000, streams=True)
         config = SessionConfig(session_id="s", model="m", expires_at=0, vad=vad)
         self.audio_input = AudioInput(config, capabilities, clock, self._post)  # type: ignore[arg-type]
-        self.audio_input.attach(self.stream)  # type: ignore[arg-type]
+        self.audio_input.feed.attach(self.stream)  # type: ignore[arg-type]
         self._utterance = 0
 
     def _post(self, event: e.Event) -> None:

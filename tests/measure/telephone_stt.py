@@ -104,7 +104,7 @@ async def opened(sessions: list[PhoneSession], transcriber: Transcriber) -> Asyn
 
     async def read(session: PhoneSession) -> None:
         async with transcriber.open(session.options) as stream:
-            session.audio_input.attach(stream)
+            session.audio_input.feed.attach(stream)
             async for _ in stream:
                 pass
 

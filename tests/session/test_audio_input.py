@@ -70,7 +70,7 @@ async def test_missing_frames_are_looked_for_when_the_next_one_is_late(question:
     speech that waited is given to the transcriber, and the pause has begun."""
     clock, events, given = Hand(), list[Any](), Given()
     audio_input = AudioInput(CONFIG, STREAMS, clock, events.append)  # type: ignore[arg-type]
-    audio_input.attach(given)  # type: ignore[arg-type]
+    audio_input.feed.attach(given)  # type: ignore[arg-type]
     n_frames = await say(audio_input, clock, question, until=e.SpeechStarted, events=events)
     timer = audio_input._timer
     assert timer is not None
@@ -115,8 +115,8 @@ async def test_joined_audio_is_processed_once_and_in_order(question: Samples) ->
     got_alone, got_joined = Given(), Given()
     one = AudioInput(CONFIG, STREAMS, clock, alone.append)  # type: ignore[arg-type]
     many = AudioInput(CONFIG, STREAMS, clock, joined.append)  # type: ignore[arg-type]
-    one.attach(got_alone)  # type: ignore[arg-type]
-    many.attach(got_joined)  # type: ignore[arg-type]
+    one.feed.attach(got_alone)  # type: ignore[arg-type]
+    many.feed.attach(got_joined)  # type: ignore[arg-type]
     frames = [question[first : first + 480].astype("<i2").tobytes() for first in range(0, len(question), 480)]
     frames, n_processed = frames[: len(frames) // 4 * 4], 0
     for number, frame in enumerate(frames):
@@ -214,14 +214,14 @@ async def test_a_telephone_is_transcribed_at_8_khz_where_the_stt_takes_it(
     )
     encoding = encoding_of(in_format(telephone))
     async with transcriber.open(transcription.options) as stream:
-        audio_input.attach(stream)
+        audio_input.feed.attach(stream)
         audio = encoding.encode(Resampler(24_000, 8_000).push(question))
         for first in range(0, len(audio), 160):
             await audio_input.process(audio[first : first + 160], ReadLimit())
         audio_input._catch_up()
         assert transcription.options.telephone == telephone
         assert encoding.encode(stream.samples) == audio
-    assert audio_input.take_given_ms() == len(audio) // 8
+    assert audio_input.feed.take_given_ms() == len(audio) // 8
     audio_input.close()
 
 
@@ -237,7 +237,7 @@ async def test_another_format_opens_another_stream_at_its_rate(before: str, afte
     async def pushed(config: SessionConfig) -> int:
         """Return how many samples of the second half of a second the stream gets."""
         async with transcriber.open(transcription.options) as stream:
-            audio_input.attach(stream)
+            audio_input.feed.attach(stream)
             silent = encoding_of(config).silence(encoding_of(config).bytes_per_ms * 500)
             await audio_input.process(silent, ReadLimit())
             audio_input._catch_up()

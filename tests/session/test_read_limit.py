@@ -348,7 +348,7 @@ async def test_transcriber_gets_a_quiet_room_in_larger_pieces(monkeypatch, rate_
     clock, stream = HandClock(monkeypatch), Transcript()
     capabilities = TranscriberCapabilities(rate_hz=rate_hz, streams=True)
     audio_input = AudioInput(CONFIG, capabilities, SessionTime(clock), lambda _: None)  # type: ignore[arg-type]
-    audio_input.attach(stream)  # type: ignore[arg-type]
+    audio_input.feed.attach(stream)  # type: ignore[arg-type]
     read_limit, per_16 = ReadLimit(clock), rate_hz / 16_000
 
     async def send(n_frames: int) -> None:

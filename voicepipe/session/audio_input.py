@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from voicepipe.audio.echo_detector import SPAN_MS, EchoDetector
+from voicepipe.audio.echo_detector import EchoDetector
 from voicepipe.audio.encoding import AudioEncoding
-from voicepipe.audio.nonlexical import is_nonlexical
 from voicepipe.audio.resample import Resampler
 from voicepipe.audio.samples import PcmJoiner, Samples, silence
 from voicepipe.audio.silero import RATE_HZ as VAD_HZ
-from voicepipe.audio.speech_events import Edge, Instant, SilenceProgress, SpeechResume, SpeechStart, SpeechStop
+from voicepipe.audio.speech_events import Edge, SilenceProgress, SpeechResume, SpeechStart, SpeechStop
 from voicepipe.audio.vad_segmenter import VadOptions, VadSegmenter, VadState
 from voicepipe.clock import SessionClock
 from voicepipe.ports.transcriber import TranscriberCapabilities, TranscriptStream
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.item_audio import UserAudioReceiver
+from voicepipe.session.overlap_report import OverlapReport
 from voicepipe.session.read_limit import ReadLimit
 from voicepipe.session.speech_model import SpeechSession
 from voicepipe.session.utterance_audio import UtteranceAudio
@@ -33,16 +34,107 @@ TICK_MS = 20
 LATE_MS = 60
 """A tick that comes 60 ms late or later does not check for missing frames: the event loop was blocked."""
 
-REPORT_MS = 100
-"""How often the length of speech over the agent's audio is reported."""
-
-ECHO_FROM_MS = 600
-"""How much speech is needed to decide whether it is an echo of the agent's audio."""
-
-WAITING_CALLS = 1_500
+MAX_WAITING = 1_500
 """Audio frames and requests queued while the transcriber's stream is not open yet (30 s of 20 ms frames)."""
 
 Post = Callable[[e.Event], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """An utterance that has begun."""
+
+    utterance: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Flush:
+    """A request for the text so far."""
+
+    pause: int
+
+
+class TranscriberFeed:
+    """The audio and the requests on their way to the transcriber. They wait while its stream is being opened."""
+
+    def __init__(self, capabilities: TranscriberCapabilities) -> None:
+        self.streams = capabilities.streams
+        """Whether the transcriber takes all audio, and not only that of utterances."""
+
+        self.rate_hz = capabilities.rate_hz
+        """The rate of the audio that the transcriber is given."""
+
+        self._stream: TranscriptStream | None = None
+        # Full: the oldest is dropped, as in the stream's own buffer.
+        self._waiting: deque[Samples | _Begun | _Flush] = deque(maxlen=MAX_WAITING)
+        self._n_given = 0
+        """Samples given to the transcriber for which no transcript has accounted yet."""
+
+        self._resampler: Resampler | None = None
+        """Converts the audio for a transcriber that does not share the speech detector's."""
+
+    def attach(self, stream: TranscriptStream) -> None:
+        """Attach the transcriber's open stream: give it what waited."""
+        self._stream = stream
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            if isinstance(waiting, _Begun):
+                stream.begin(waiting.utterance)
+            elif isinstance(waiting, _Flush):
+                stream.flush(waiting.pause)
+            else:
+                stream.push(waiting)
+
+    def detach(self) -> None:
+        """Detach the transcriber's stream."""
+        self._stream = None
+        self._waiting.clear()
+
+    def expect_stream(self, rate_hz: int) -> None:
+        """Give the next stream of the transcriber audio at this rate. Call it while none is attached."""
+        self._n_given = self._n_given * rate_hz // self.rate_hz
+        self.rate_hz, self._resampler = rate_hz, None
+
+    def begin(self, utterance: int) -> None:
+        """Begin an utterance: its audio is given next."""
+        self._resampler = None
+        if self._stream is None:
+            self._waiting.append(_Begun(utterance))
+        else:
+            self._stream.begin(utterance)
+
+    def flush(self, pause: int) -> None:
+        """Request the text so far."""
+        if self._stream is None:
+            self._waiting.append(_Flush(pause))
+        else:
+            self._stream.flush(pause)
+
+    def push(self, samples: Samples, rate_hz: int) -> None:
+        """Give the transcriber audio, at its rate."""
+        if self._resampler is None:
+            self._resampler = Resampler(rate_hz, self.rate_hz)
+        self.give(self._resampler.push(samples))
+
+    def give(self, samples: Samples) -> None:
+        """Give the transcriber audio that has its rate."""
+        if not len(samples):
+            return
+        self._n_given += len(samples)
+        if self._stream is not None:
+            self._stream.push(samples)
+        else:
+            self._waiting.append(samples)
+
+    def restart(self) -> None:
+        """Take audio of another rate from now on."""
+        self._resampler = None
+
+    def take_given_ms(self) -> int:
+        """Return how much audio the transcriber was given since the last call."""
+        given_ms = self._n_given * 1_000 // self.rate_hz
+        self._n_given -= given_ms * self.rate_hz // 1_000
+        return given_ms
 
 
 class AudioInput:
@@ -67,7 +159,7 @@ class AudioInput:
         self._scored = scored
 
         self._recorder = recorder
-        self._capabilities = capabilities
+        self.feed = TranscriberFeed(capabilities)
         self._clock = clock
         self._post = post
         self._journal = journal
@@ -77,18 +169,12 @@ class AudioInput:
         self._processed_before_ms = 0
         """Audio that earlier detectors of this session processed: positions continue when the rate changes."""
 
-        self._stream: TranscriptStream | None = None
-        # Calls for a stream that is still opening. Full: the oldest audio is dropped, as in the stream's own buffer.
-        self._waiting: deque[Callable[[TranscriptStream], None]] = deque(maxlen=WAITING_CALLS)
         self._utterance: int | None = None
         self.latest_utterance = 0
         """The newest utterance, open or not."""
 
         self._began_ms = 0
         """When the utterance's audio began, in session ms."""
-
-        self._n_given = 0
-        """Samples given to the transcriber for which no transcript has accounted yet."""
 
         self._away_ms = 0
         """How long the connection was down or the client's audio had to wait. This time does not count for the speech
@@ -103,24 +189,10 @@ class AudioInput:
 
         self._since_ms = 0
         self._start_ms = 0
-        self._onset_ms = 0
-        self._reported_ms: int | None = None
-        """The reported length of the speech over the agent's audio; None: no report is wanted."""
-
-        self._earlier_ms = self._own_ms = 0
-        """How much speech the utterance had before its latest pause, and how much of the latest stretch is no echo."""
-
-        self._echoes = False
-
         self.echo = EchoDetector()
         """Compares the user's audio with the agent's, which is reported to it where it is sent."""
 
-        self._resampler: Resampler | None = None
-        """Converts the audio for a transcriber that does not share the speech detector's."""
-
-        self._stt_hz = capabilities.rate_hz
-        """The rate of the audio that the transcriber is given."""
-
+        self._overlap = OverlapReport(self.echo, post)
         self._timer: asyncio.TimerHandle | None = None
         self._tick_due_ms = 0
         self._reads_first = False
@@ -136,7 +208,7 @@ class AudioInput:
             self._processed_before_ms += self._segmenter.received_ms
             self._segmenter = self._new_segmenter()
             self._joiner.clear()
-            self._resampler = None
+            self.feed.restart()
         else:
             self._segmenter.options = self._vad_options()
 
@@ -192,21 +264,22 @@ class AudioInput:
         # Outside of an utterance a quiet room may wait for what follows it, and loud syllables may at any time. But
         # speech over the agent's audio is reported as it comes.
         may_defer = (
-            self._reported_ms is None
+            self._overlap.reported_ms is None
             and self._config.turn_detection is not None
             and (self._utterance is None or self._segmenter.state is VadState.SPEAKING)
         )
         self._take(self._segmenter.push(samples, now_ms, more_ms=more_ms, may_defer=may_defer))
-        if self._reported_ms is not None:
-            self._report_speech(self._reported_ms)
+        if self._overlap.reported_ms is not None:
+            self._overlap.report(self._segmenter, self._away_ms)
 
     def _take(self, edges: tuple[Edge, ...]) -> None:
         """Give the transcriber what the speech detector has processed, and then post what it found there."""
         if len(self._segmenter.processed):
-            if self._capabilities.streams and self._stt_hz == VAD_HZ:
-                self._give(self._segmenter.resampled)
-            elif self._capabilities.streams or self._utterance is not None:
-                self._push(self._segmenter.processed)
+            feed = self.feed
+            if feed.streams and feed.rate_hz == VAD_HZ:
+                feed.give(self._segmenter.resampled)
+            elif feed.streams or self._utterance is not None:
+                feed.push(self._segmenter.processed, self._segmenter.rate_hz)
             if self.speech is not None and self._utterance is not None:
                 self.speech.push(self._segmenter.processed, self._segmenter.rate_hz)
             if self._scored is not None and self._utterance is not None:
@@ -231,11 +304,11 @@ class AudioInput:
         before_ms, away_ms = self._processed_before_ms, self._away_ms
         match edge:
             case SpeechStart(onset) | SpeechResume(onset):
-                self._onset_ms = onset.stream_ms
+                self._overlap.onset_ms = onset.stream_ms
                 self._start_ms = max(self._since_ms, onset.stream_ms - self._config.prefix_padding_ms, 0)
                 self._post(e.SpeechStarted(onset.session_ms + away_ms, before_ms + self._start_ms))
             case SpeechStop(last_voiced, silence_ms):
-                self._end_report(last_voiced)
+                self._overlap.end(self._segmenter, last_voiced, away_ms)
                 ended_ms, audio_end_ms = last_voiced.session_ms + away_ms, before_ms + last_voiced.stream_ms
                 self._post(e.SpeechPaused(ended_ms, audio_end_ms, silence_ms))
                 self._post(e.SilenceGrew(silence_ms))
@@ -246,45 +319,7 @@ class AudioInput:
 
     def report_speech(self) -> None:
         """Report regularly how long the speech that has just begun lasts, until it pauses."""
-        self._reported_ms, self._own_ms = 0, 0
-
-    def _report_speech(self, reported_ms: int) -> None:
-        due_ms = self._onset_ms + reported_ms + REPORT_MS
-        if self._segmenter.state is not VadState.SPEAKING or self._segmenter.received_ms < due_ms:
-            return
-        last = self._segmenter.last_voiced()
-        if last is not None and last.stream_ms >= due_ms:
-            self._post(e.SpeechWentOn(self._own_until(last), self._echoes))
-
-    def _own_until(self, last: Instant) -> int:
-        """Return how much of the speech until then is the user's own, and no echo of the agent's audio."""
-        known_ms = self._onset_ms + (self._reported_ms or 0)
-        self._reported_ms = max(0, last.stream_ms - self._onset_ms)
-        rate_hz, ended_ms = self._segmenter.rate_hz, last.session_ms + self._away_ms
-        self._own_ms += self.echo.own_ms(self._audio_between(known_ms, last.stream_ms), rate_hz, ended_ms)
-        self._echoes = False
-        if self._earlier_ms + self._reported_ms >= ECHO_FROM_MS:
-            latest = self._audio_between(last.stream_ms - SPAN_MS, last.stream_ms)
-            self._echoes = self.echo.has(latest, rate_hz, ended_ms)
-            if self._echoes:
-                self._own_ms = min(self._own_ms, self.echo.own_ms(latest, rate_hz, ended_ms))
-        return self._own_ms
-
-    def _audio_between(self, from_ms: int, to_ms: int) -> Samples:
-        received = self._segmenter.since(from_ms)
-        behind = (self._segmenter.received_ms - to_ms) * self._segmenter.rate_hz // 1_000
-        return received[: max(0, len(received) - behind)]
-
-    def _end_report(self, last: Instant) -> None:
-        """Report all of the speech at its pause, and whether it was more than a nonlexical sound ("hm")."""
-        if self._reported_ms is not None:
-            spoken = self._audio_between(self._onset_ms, last.stream_ms)
-            own_ms = self._own_until(last)
-            # Where there is an echo, the audio that makes words of a nonlexical sound may be the agent's.
-            nonlexical = self.echo.known or is_nonlexical(spoken, self._segmenter.rate_hz)
-            self._post(e.SpeechWentOn(own_ms, self._echoes, nonlexical))
-        self._earlier_ms += last.stream_ms - self._onset_ms
-        self._reported_ms = None
+        self._overlap.begin()
 
     # --- frames that stop coming --------------------------------------------------------------
 
@@ -362,15 +397,15 @@ class AudioInput:
     def begin(self, utterance: int) -> None:
         """Count the user's audio as this utterance, with the padding kept before speech."""
         self._catch_up()
-        self._utterance, self._resampler = utterance, None
-        self._earlier_ms = 0
+        self._utterance = utterance
+        self._overlap.earlier_ms = 0
         self.latest_utterance, self._began_ms = utterance, self._clock.now_ms()
         manual = self._config.turn_detection is None
         self._since_ms = self._segmenter.received_ms if manual else self._start_ms
-        self._call(lambda stream: stream.begin(utterance))
+        self.feed.begin(utterance)
         padding = self._segmenter.since(self._start_ms) if not manual else silence(0)
-        if not self._capabilities.streams and not manual:
-            self._push(padding)
+        if not self.feed.streams and not manual:
+            self.feed.push(padding, self._segmenter.rate_hz)
         if self.speech is not None:
             self.speech.begin(padding, self._segmenter.rate_hz)
         if self._scored is not None:
@@ -397,7 +432,7 @@ class AudioInput:
 
     def discard(self, utterance: int) -> None:
         """Discard an utterance; the next speech starts anew, and so does its transcript."""
-        self._reported_ms = None
+        self._overlap.reported_ms = None
         self.end(utterance)
         if self.speech is not None:
             self.speech.drop()
@@ -405,7 +440,7 @@ class AudioInput:
     def flush(self, pause: int) -> None:
         """Request the text so far from the transcriber."""
         self._catch_up()
-        self._call(lambda stream: stream.flush(pause))
+        self.feed.flush(pause)
 
     def drop(self) -> None:
         """Drop the audio that is not committed."""
@@ -433,50 +468,7 @@ class AudioInput:
             event_id, buffered_ms, last.session_ms + self._away_ms, self._processed_before_ms + last.stream_ms
         )
 
-    # --- the transcriber ----------------------------------------------------------------------
-
-    def attach(self, stream: TranscriptStream) -> None:
-        """Attach the transcriber's open stream: give it the audio that waited."""
-        self._stream = stream
-        while self._waiting:
-            self._waiting.popleft()(stream)
-
-    def detach(self) -> None:
-        """Detach the transcriber's stream."""
-        self._stream = None
-        self._waiting.clear()
-
-    def expect_stream(self, rate_hz: int) -> None:
-        """Give the next stream of the transcriber audio at this rate. Call it while none is attached."""
-        self._n_given = self._n_given * rate_hz // self._stt_hz
-        self._stt_hz, self._resampler = rate_hz, None
-
-    def _push(self, samples: Samples) -> None:
-        if self._resampler is None:
-            self._resampler = Resampler(self._segmenter.rate_hz, self._stt_hz)
-        self._give(self._resampler.push(samples))
-
-    def _give(self, samples: Samples) -> None:
-        """Give the transcriber audio at its rate."""
-        if not len(samples):
-            return
-        self._n_given += len(samples)
-        if self._stream is not None:
-            self._stream.push(samples)
-        else:
-            self._waiting.append(lambda stream: stream.push(samples))
-
-    def take_given_ms(self) -> int:
-        """Return how much audio the transcriber was given since the last call."""
-        given_ms = self._n_given * 1_000 // self._stt_hz
-        self._n_given -= given_ms * self._stt_hz // 1_000
-        return given_ms
-
-    def _call(self, call: Callable[[TranscriptStream], None]) -> None:
-        if self._stream is None:
-            self._waiting.append(call)
-        else:
-            call(self._stream)
+    # --- settings -----------------------------------------------------------------------------
 
     def _new_segmenter(self) -> VadSegmenter:
         return VadSegmenter(self._config.input_format.rate_hz, self._vad_options(), vad=self._config.vad)

@@ -227,7 +227,7 @@ class Session:
         finally:
             self._report("hooks", lambda _: self._hooks.session_ended(), None)
             self.resumption.end()
-            self._audio_input.detach()
+            self._audio_input.feed.detach()
             if self._recorded is not None:
                 self._recorded.end()
             self._events.drain = None

@@ -36,7 +36,7 @@ class SessionTranscription:
         self._stt_model = stt_model
         self.configure(config)
         self._open_as = self.options
-        audio_input.expect_stream(transcriber.capabilities.push_hz(self.options))
+        audio_input.feed.expect_stream(transcriber.capabilities.push_hz(self.options))
         self._changed = asyncio.Event()
         self._provider = transcriber.name
         """The provider whose transcripts arrive: of several, the latest."""
@@ -59,8 +59,8 @@ class SessionTranscription:
         """
         if self.options != self._open_as:
             self._open_as = self.options
-            self._audio_input.detach()
-            self._audio_input.expect_stream(self._transcriber.capabilities.push_hz(self.options))
+            self._audio_input.feed.detach()
+            self._audio_input.feed.expect_stream(self._transcriber.capabilities.push_hz(self.options))
             self._changed.set()
 
     async def run(self) -> None:
@@ -79,7 +79,7 @@ class SessionTranscription:
             try:
                 self._provider = self._transcriber.name
                 async with self._transcriber.open(options) as stream:
-                    self._audio_input.attach(stream)
+                    self._audio_input.feed.attach(stream)
                     async for event in stream:
                         if isinstance(event, Interim | Final):
                             pause_s = FIRST_PAUSE_S
@@ -93,7 +93,7 @@ class SessionTranscription:
             except Exception as bug:
                 log_crash(f"stt by {self._provider}", bug)
                 why = f"internal error ({type(bug).__name__})"
-            self._audio_input.detach()
+            self._audio_input.feed.detach()
             self._post(e.TranscriberFailed(self._audio_input.latest_utterance, self._transcriber.name, why))
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, MAX_PAUSE_S)
@@ -103,7 +103,7 @@ class SessionTranscription:
             case Interim(utterance, text):
                 return e.TranscriptGrew(utterance, text)
             case Final(utterance, flush, text, language):
-                given_ms = self._audio_input.take_given_ms()
+                given_ms = self._audio_input.feed.take_given_ms()
                 return e.TranscriptFinished(utterance, flush, text, language, self._provider, given_ms)
             case TranscriberConnected(took_ms):
                 return e.TranscriberConnected(took_ms, self._audio_input.hidden_ms(took_ms))
