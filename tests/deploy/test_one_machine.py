@@ -15,7 +15,7 @@ import pytest
 
 from tests.web.node import NODE
 from voicepipe.config import load
-from voicepipe.server.listening import LAST_ANSWERS_S
+from voicepipe.server.app import LAST_ANSWERS_S
 from voicepipe.server.options import ServerSettings
 from voicepipe.session.shutdown import LAST_WORD_S
 

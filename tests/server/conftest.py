@@ -28,6 +28,7 @@ from voicepipe.ports.model import Usage
 from voicepipe.protocol.extensions import Resume
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.router.health import Health
+from voicepipe.server.app import listening
 from voicepipe.server.audio_ports import SpeechRoute, TranscriptionRoute
 from voicepipe.server.authenticate import Authenticator
 from voicepipe.server.chat_ports import ChatRoute
@@ -37,7 +38,6 @@ from voicepipe.server.gateway.request_slots import RequestSlots
 from voicepipe.server.gateway.response_cache import ResponseCache
 from voicepipe.server.gateway.response_cache_settings import ResponseCacheSettings
 from voicepipe.server.head_room import HeadRoom
-from voicepipe.server.listening import listening
 from voicepipe.server.options import ServerSettings
 from voicepipe.server.quotas import Quotas
 from voicepipe.server.revocations import watch_revocations

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from voicepipe.auth.proxies import TrustedProxies
-from voicepipe.server import acceptor, http_protocol, listening
+from voicepipe.server import acceptor, app, http_protocol
 from voicepipe.server.acceptor import Acceptor, bind
 from voicepipe.server.connection_limits import ConnectionLimits
 from voicepipe.server.connections import Connection, Connections
@@ -243,7 +243,7 @@ async def test_when_descriptors_run_out_the_oldest_connection_without_a_request_
     """As if the process had few: silence makes room for requests."""
     lowest = os.dup(0)  # the system gives the lowest number that is free
     os.close(lowest)
-    monkeypatch.setattr(listening, "max_client_connections", lambda limit: lowest + 40)
+    monkeypatch.setattr(app, "max_client_connections", lambda limit: lowest + 40)
     async with serve(address_connections=1_000, header_ms=600_000) as server, AsyncExitStack() as stack:
         lines = [await stack.enter_async_context(dialled(server)) for _ in range(30)]
         assert await ended(lines[0]) == b""
@@ -256,7 +256,7 @@ async def test_when_all_descriptors_are_used_by_requests_the_next_connection_is_
     serve: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with AsyncExitStack() as stack:
-        monkeypatch.setattr(listening, "max_client_connections", lambda limit: 0)  # each connection is one too many
+        monkeypatch.setattr(app, "max_client_connections", lambda limit: 0)  # each connection is one too many
         server = await stack.enter_async_context(serve())
         async with dialled(server, REQUEST) as line:
             assert await ended(line) == b""

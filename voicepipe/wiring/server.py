@@ -28,13 +28,13 @@ from voicepipe.config.settings import Settings
 from voicepipe.errors import ConfigError, VoicepipeError
 from voicepipe.providers.net import connection_pool, http
 from voicepipe.router.tts.audio_cache import AudioCache, open_audio_cache
+from voicepipe.server.app import listening
 from voicepipe.server.authenticate import Authenticator
 from voicepipe.server.context import ServerContext
 from voicepipe.server.gateway.request_slots import RequestSlots
 from voicepipe.server.gateway.response_cache import ResponseCache
 from voicepipe.server.gateway.response_cache_settings import ResponseCacheSettings
 from voicepipe.server.head_room import HeadRoom
-from voicepipe.server.listening import listening
 from voicepipe.server.reference_figures import ReferenceFigures
 from voicepipe.server.revocations import watch_revocations
 from voicepipe.server.sessions.live_sessions import LiveSessions

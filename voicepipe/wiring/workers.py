@@ -17,10 +17,10 @@ from voicepipe.clock import unix_s
 from voicepipe.config.reader import SettingsReader
 from voicepipe.config.settings import LOCAL, STAGES, Settings
 from voicepipe.errors import ConfigError
+from voicepipe.server.app import address, bound
 from voicepipe.server.descriptors import raise_descriptor_limit
 from voicepipe.server.gateway.request_slots import SlotCounts
 from voicepipe.server.head_room import LOOP
-from voicepipe.server.listening import address, bound
 from voicepipe.server.tls import tls_context
 from voicepipe.server.workers.broker import Broker
 from voicepipe.server.workers.supervisor import Supervisor, WorkerProcess

@@ -19,9 +19,9 @@ from voicepipe.errors import StageError
 from voicepipe.ports.synthesizer import RATE_HZ, Synthesizer, Voice, WordTime
 from voicepipe.providers.net import failures, options
 from voicepipe.providers.net.address import ProviderAddress
+from voicepipe.providers.net.failures import LASTING_WS_CODES
 from voicepipe.providers.net.multiplex import Note, SharingRules, decoded
 from voicepipe.providers.net.ws import SocketRules
-from voicepipe.providers.net.ws_failures import LASTING_CODES
 from voicepipe.providers.tts.websocket_tts import (
     PONG_MS,
     ClauseOver,
@@ -142,7 +142,7 @@ class _Wire:
         status = STATUS.get(decoded_message.error or "")
         if status is not None:
             return failures.refused(self._address, status, msgspec.json.encode({"message": words}))
-        retryable = decoded_message.error in PASSING or decoded_message.code not in LASTING_CODES
+        retryable = decoded_message.error in PASSING or decoded_message.code not in LASTING_WS_CODES
         return failures.broken(
             self._address,
             f"the vendor ended its answer with an error ({failures.quote(self._address, words)})",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 import ssl
 from email.utils import parsedate_to_datetime
 from types import TracebackType
@@ -16,6 +17,7 @@ from typing import Any
 
 import aiohttp
 import msgspec
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 
 from voicepipe import clock
 from voicepipe.errors import StageBroken, StageError, StageExpired, StageRefused, StageTimeout
@@ -26,6 +28,9 @@ QUOTE_CHARS = 200
 
 RETRYABLE_STATUS = frozenset({408, 409, 421, 425, 429})
 """Statuses below 500 that are temporary: RFC 9110, RFC 8470, and RFC 6585 for 429."""
+
+LASTING_WS_CODES = frozenset({1002, 1003, 1007, 1008, 1010})
+"""Close codes by which a vendor rejects a message; the same message fails again (RFC 6455, 7.4.1)."""
 
 _MEANINGS = {
     401: "the key was refused",
@@ -244,4 +249,65 @@ class Translated:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None and (failure := explain(self._address, error)) is not None:
+            raise failure from None
+
+
+def ws_unreachable(address: ProviderAddress, error: Exception) -> StageError | None:
+    """Return the stage error for a WebSocket that can't be opened, or None if `error` is not one."""
+    match error:
+        case InvalidStatus(response=answer):
+            return refused(
+                address, answer.status_code, bytes(answer.body or b""), retry_after=answer.headers.get("Retry-After")
+            )
+        case InvalidHandshake():
+            return broken(address, "expected a WebSocket, got a closed connection or another answer")
+        case InvalidURI():
+            return broken(address, "the URL is malformed", retryable=False)
+        case TimeoutError():
+            why = f"no connection within {address.connect_timeout_ms} ms"
+            return StageTimeout(address.stage, provider=address.name, why=why, retryable=True)
+        case socket.gaierror():
+            return broken(address, "the host name was not found (DNS)")
+        case ConnectionRefusedError():
+            return broken(address, "the connection was refused: is it running?")
+        case ConnectionError():
+            return broken(address, "the connection broke while it was opened")
+    known = explain(address, error)  # TLS
+    if known is None and isinstance(error, OSError):
+        return broken(address, f"no connection could be made ({error.strerror or 'no reason'})")
+    return known
+
+
+def ws_cut(address: ProviderAddress, error: ConnectionClosed, *, pong_ms: int) -> StageError:
+    """Return the stage error for a WebSocket that ended; only the vendor's own close frame can make it permanent."""
+    close = error.rcvd
+    if close is None:
+        if error.sent is not None and "ping timeout" in error.sent.reason:
+            return broken(address, f"no answer to a ping for {pong_ms} ms")
+        why = (
+            f"the vendor broke the WebSocket protocol ({error.sent.reason})"
+            if error.sent is not None
+            else "without a close frame"
+        )
+        return broken(address, f"the connection ended: {quote(address, why)}")
+    reason = quote(address, close.reason) or "no reason"
+    retryable = close.code not in LASTING_WS_CODES
+    return broken(address, f"the vendor closed the connection ({close.code}: {reason})", retryable=retryable)
+
+
+class WsOpening:
+    """Turn failures to open a WebSocket into stage errors: `with WsOpening(address):`."""
+
+    __slots__ = ("_address",)
+
+    def __init__(self, address: ProviderAddress) -> None:
+        self._address = address
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, Exception) and (failure := ws_unreachable(self._address, error)) is not None:
             raise failure from None

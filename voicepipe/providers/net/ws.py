@@ -23,7 +23,7 @@ from websockets.protocol import State
 from voicepipe import clock
 from voicepipe.audio.encoding import AudioEncoding
 from voicepipe.errors import StageError
-from voicepipe.providers.net import failures, ws_failures
+from voicepipe.providers.net import failures
 from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.position_map import PositionMap
 from voicepipe.tasks import background_tasks
@@ -202,7 +202,7 @@ class VendorSocket:
         try:
             return await connection.recv()
         except ConnectionClosed as error:
-            self._fail(ws_failures.cut(self._address, error, pong_ms=self._pong_ms))
+            self._fail(failures.ws_cut(self._address, error, pong_ms=self._pong_ms))
         assert self._failure is not None
         raise self._failure
 
@@ -214,7 +214,7 @@ class VendorSocket:
         """Dial, send the queued messages, and close when cancelled. `receive` raises its failures."""
         began_s = clock.loop_s()
         try:
-            with ws_failures.Opening(self._address):
+            with failures.WsOpening(self._address):
                 self._connection = connection = await self._dial()
         except StageError as failure:
             self._fail(failure)

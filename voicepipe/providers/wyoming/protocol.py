@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from voicepipe.errors import ConfigError, StageError, StageTimeout
-from voicepipe.providers.net import failures, ws_failures
+from voicepipe.providers.net import failures
 from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.registry import ProviderSettings, Spec, Stage
 
@@ -162,7 +162,7 @@ async def connected(address: ProviderAddress) -> AsyncIterator[WyomingLine]:
         StageError: no server answers at `address.base_url`.
     """
     url = urlsplit(address.base_url)
-    with ws_failures.Opening(address):
+    with failures.WsOpening(address):
         async with asyncio.timeout(address.connect_timeout_ms / 1_000):
             reader, writer = await asyncio.open_connection(url.hostname, url.port, limit=EVENT_BYTES)
     try:
