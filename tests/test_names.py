@@ -112,6 +112,12 @@ BANNED: Final = {
         "failure, error, problem, kind; of a circuit breaker: tripped": "trouble troubles troubled",
         "count, totals": "tally tallies",
         "queued or restored (reply), unwritten (count), wait_us (of a token bucket)": "owe owed owes",
+        "final, provisional": "tentative",
+        "ellipsis, lag": "trail trails",
+        "status": "vitals",
+        "secondary (style)": "faint",
+        "expired": "worn",
+        "applies_rules": "ruled",
     }.items()
     for word in words.split()
 }
@@ -124,6 +130,7 @@ EXEMPT: Final = {
         ("web/docs/desk.md", name): "an appointment desk, as a clinic has one: the guide's example"
         for name in ("web/docs/desk", "An appointment desk, from nothing to a page")
     },
+    ("voicepipe/bench/load/concurrent_users.py", "stray"): "a field of the rows that the load bench stores",
     **{
         (file, "allowed_callers"): "a published field of tools of MCP servers"
         for file in (
@@ -141,6 +148,14 @@ EXEMPT: Final = {
 
 BANNED_IN: Final = {
     ("voicepipe",): {
+        "room": "capacity, space, noise (of a room); evict",
+        "ours": "voicepipe, own",
+        "yours": "self_hosted (vendor), your settings",
+        "polite": "discourse_markers",
+        "struck": "redacted",
+        "picture": "image, emoji",
+        "stray": "unexpected, outside_turns",
+        "pulse": "check (for changes)",
         "book": "cache (of phrases), stats",
         "believed": "reliable, clamped",
         "doubt": "VAD_CONFIRMS, unconfirmed",
@@ -209,9 +224,13 @@ STYLE_NAME: Final = re.compile(r"\.([A-Za-z][\w-]*)(?=[^;]*[{,]\s*$)")
 ALERT_NAME: Final = re.compile(r"^\s*- (?:alert|record): (\S+)")
 
 
+TERMS: Final = re.compile(r"head_room|HeadRoom")
+"""Terms of the glossary with a word that is banned alone."""
+
+
 def words(name: str) -> list[str]:
     """Return the words of a name in snake_case, CamelCase, kebab-case or with dots, in lower case."""
-    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
+    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", TERMS.sub("", name))]
 
 
 LIMIT: Final = re.compile(
@@ -329,6 +348,8 @@ def test_no_name_has_a_banned_word() -> None:
 PLANTED: Final = {
     "file": ("voicepipe/server/lobby.py", "", ""),
     "folder": ("voicepipe/ears/silero.py", "", ""),
+    "tentative": ("a.py", "self._tentative = {}", "self._not_final = {}"),
+    "style of a text": ("a.css", ".tile .faint {", ".tile .secondary {"),
     "function": ("a.py", "def hear(sound): ...", "def receive(sound): ..."),
     "class": ("a.py", "class MouthPiece: ...", "class OutputPiece: ..."),
     "event": ("a.py", "class ReplyOwed: ...", "class ReplyRestored: ..."),
@@ -386,6 +407,11 @@ def test_a_word_is_banned_in_some_folders() -> None:
     assert banned_in("voicepipe/session", "phrase_book")
     assert banned_in("tests/agents", "book") == ()
     assert banned_in("voicepipe/evals", "places") == ()
+    assert banned_in("voicepipe/router", "has_room")
+    assert banned_in("voicepipe/providers/catalog", "yours")
+    assert banned_in("voicepipe/turn", "polite")
+    assert banned_in("voicepipe/server", "has_head_room") == ()
+    assert banned_in("voicepipe/server", "NoHeadRoom") == ()
 
 
 def test_words_are_whole() -> None:

@@ -31,7 +31,7 @@ const show = {
   refusal: part("refusal", HTMLElement),
   bar: part("bar", HTMLElement),
   views: part("views", HTMLElement),
-  vitals: part("vitals", HTMLElement),
+  serverStatus: part("server-status", HTMLElement),
   status: part("status", HTMLElement),
   error: part("error", HTMLElement),
   view: part("view", HTMLElement),
@@ -63,7 +63,7 @@ class Dashboard {
     /** @type {keyof typeof LINES} */
     this.lineState = "connecting";
     /** At the head of the page, in this order. */
-    this.vitals = new Map([
+    this.statusValues = new Map([
       ["Sessions", "–"],
       ["Loop lag", "–"],
       ["Dropped", "–"],
@@ -103,7 +103,7 @@ class Dashboard {
     this.about = answer.data;
     this.filters.seesAll = answer.data.sees_all;
     show.signIn.hidden = true;
-    show.bar.hidden = show.views.hidden = show.vitals.hidden = false;
+    show.bar.hidden = show.views.hidden = show.serverStatus.hidden = false;
     show.signOut.hidden = !this.operator.key;
     this.line = new AbortController();
     void follow(
@@ -123,7 +123,7 @@ class Dashboard {
     clearTimeout(this.timer);
     this.operator.clear();
     this.now.clear();
-    show.bar.hidden = show.views.hidden = show.vitals.hidden = show.signOut.hidden = true;
+    show.bar.hidden = show.views.hidden = show.serverStatus.hidden = show.signOut.hidden = true;
     show.view.replaceChildren();
     show.storage.replaceChildren();
     show.error.hidden = true;
@@ -272,15 +272,15 @@ class Dashboard {
    */
   vital(kind, data) {
     if (kind === "sessions") {
-      this.vitals.set("Sessions", String(data.open));
+      this.statusValues.set("Sessions", String(data.open));
       if (this.view.view === "sessions") this.again(AGAIN_MS);
-    } else if (kind === "loop") this.vitals.set("Loop lag", ms(data.lag_p99_ms));
+    } else if (kind === "loop") this.statusValues.set("Loop lag", ms(data.lag_p99_ms));
     else if (kind === "dropped") {
-      this.vitals.set("Dropped", String(data.records + data.events));
+      this.statusValues.set("Dropped", String(data.records + data.events));
       if (data.gap) this.again(AGAIN_MS);
     }
-    const late = (/** @type {string} */ name) => name === "Dropped" && Number(this.vitals.get(name)) > 0;
-    const lines = [...this.vitals].map(([name, value]) =>
+    const late = (/** @type {string} */ name) => name === "Dropped" && Number(this.statusValues.get(name)) > 0;
+    const lines = [...this.statusValues].map(([name, value]) =>
       make(
         "div",
         {},
@@ -288,7 +288,7 @@ class Dashboard {
         make("dd", late(name) ? { class: "alarm" } : {}, late(name) ? `▲ ${value}` : value),
       ),
     );
-    show.vitals.replaceChildren(...lines);
+    show.serverStatus.replaceChildren(...lines);
   }
 
   /** @param {"connecting" | "open" | "waiting" | null} state null: as it was */

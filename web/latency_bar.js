@@ -46,7 +46,7 @@ export function latencyCard(record, open = null) {
   const card = make("section", { class: "latency", "aria-label": "Latency of this turn", "data-turn": record.id });
   card.dataset.outcome = record.outcome ?? "";
   if (record.total_ms === null) {
-    card.append(make("p", { class: "faint" }, record.outcome === null ? "Measuring …" : "No answer was played."));
+    card.append(make("p", { class: "secondary" }, record.outcome === null ? "Measuring …" : "No answer was played."));
     return card;
   }
   card.classList.toggle("over", record.total_verdict === "over");
@@ -69,7 +69,7 @@ export function liveCard(turn, now_ms, limit_ms) {
   const words = growing ? "so far" : "to the first audible sample";
   const figure = make("strong", {}, String(total_ms));
   const unit = make("span", { class: "unit" }, " ms ");
-  card.append(make("p", { class: "total" }, figure, unit, make("span", { class: "faint" }, words)));
+  card.append(make("p", { class: "total" }, figure, unit, make("span", { class: "secondary" }, words)));
   card.append(track(waits, [], total_ms, limit_ms), names(waits, turn.verdicts));
   if (growing) [...card.querySelectorAll(".segment")].at(-1)?.classList.add("growing");
   if (turn.actions.length) {
@@ -90,7 +90,7 @@ function total(record) {
     make("span", { class: "unit" }, " ms "),
     make("span", { class: "verdict" }, `${over ? "▲ " : ""}${verdict} the limit of ${total_limit_ms} ms`),
     " ",
-    make("span", { class: "faint" }, SOURCES[latency_source] ?? ""),
+    make("span", { class: "secondary" }, SOURCES[latency_source] ?? ""),
   );
 }
 
@@ -130,7 +130,7 @@ function names(waits, verdicts) {
       const over = verdicts?.get(wait.stage)?.verdict === "over" ? ` ▲ over ${verdicts.get(wait.stage)?.limit_ms}` : "";
       return [key(`stage-${wait.stage}`, `${stageName(wait.stage)} ${length(wait)}${over}`), " "];
     });
-  return make("p", { class: "legend waits faint", "aria-hidden": "true" }, ...keys);
+  return make("p", { class: "legend waits secondary", "aria-hidden": "true" }, ...keys);
 }
 
 /**
@@ -195,7 +195,7 @@ function unfolded(table, open, rows) {
     const behind = hiddenPart(row);
     return behind !== null && length(behind) > row.critical.reduce((sum, part) => sum + length(part), 0);
   });
-  const legend = make("p", { class: "legend faint" }, key("waited", "waited for"), " ");
+  const legend = make("p", { class: "legend secondary" }, key("waited", "waited for"), " ");
   if (rows.some((row) => row.held.length)) legend.append(key("held", "waited for the turn to be over"), " ");
   if (hidden) legend.append(key("hidden", "hidden behind another stage"), " ");
   legend.append(key("line", "limit"));

@@ -241,7 +241,7 @@ export class Realtime {
   /** `taken`: the id of the request that was named to the node which took the session over. */
   readonly resumeState: { readonly taken: string | undefined };
   /** Binary frames that nobody had announced. */
-  readonly strayFrames: number;
+  readonly unexpectedFrames: number;
 
   /** Listen; returns what stops it. */
   on(type: "state", listener: (change: StateChange) => void): () => void;

@@ -71,7 +71,7 @@ export class Realtime extends Listeners {
     this.session = null;
     this.droppedFrames = 0;
     /** The server's frames that no event had announced. */
-    this.strayFrames = 0;
+    this.unexpectedFrames = 0;
     /** @type {WebSocket | null} */
     this.socket = null;
     this.tries = 0;
@@ -271,7 +271,7 @@ export class Realtime extends Listeners {
     const frame = agentFrame(data);
     if (frame) this.resumeState.noteFrame(frame.number);
     const stream = frame && this.streams.get(frame.stream);
-    if (!stream) this.strayFrames += 1;
+    if (!stream) this.unexpectedFrames += 1;
     else this.sound(stream.place, stream.take(frame.sound));
   }
 

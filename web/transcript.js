@@ -126,7 +126,7 @@ function words(entry) {
   if (entry.failure) return [entry.text, make("span", { class: "failure" }, ` ${failure(entry)}`)];
   if (entry.cut) return cut(entry);
   if (entry.text) return [entry.text];
-  return [make("span", { class: "faint" }, entry.done ? "(nothing understood)" : "…")];
+  return [make("span", { class: "secondary" }, entry.done ? "(nothing understood)" : "…")];
 }
 
 /** @param {Entry} entry */

@@ -169,7 +169,7 @@ async def test_probe_calls_each_provider_with_a_key(voicepipe: Any, tmp_path: Pa
         (tmp_path / "mine.toml").write_text(
             f'[providers.corner]\ntitle = "c"\nkey_env = ["CORNER_KEY"]\n{row}'
             f'[providers.square]\ntitle = "s"\nkey_env = ["SQUARE_KEY"]\n{row}'
-            f'[providers.yard]\ntitle = "y"\nkey_env = ["YARD_KEY"]\nyours = true\n{row}'
+            f'[providers.yard]\ntitle = "y"\nkey_env = ["YARD_KEY"]\nself_hosted = true\n{row}'
         )
         vendor.models = ("big", "huge", "smaller")
         vendor.llm.usual = lambda question: (

@@ -24,7 +24,7 @@ def test_every_vendor_is_listed_and_reachable() -> None:
     assert set(BUILT.providers) == set(VENDOR_RULES)
     for vendor in BUILT.providers.values():
         assert adapter(vendor.kind, "llm")
-        assert vendor.base_url.startswith("http") or vendor.yours
+        assert vendor.base_url.startswith("http") or vendor.self_hosted
         assert not vendor.base_url.endswith("/")
         assert vendor.key_env
         assert vendor.source

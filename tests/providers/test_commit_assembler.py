@@ -38,7 +38,7 @@ def test_flush_without_new_sound() -> None:
     assert commits.flush(2) == "wait"
     assert commits.take(Committed("Yes.")) == Final(1, 2, "Yes.")
     assert commits.flush(3) == Final(1, 3, "Yes.")
-    assert commits.flush(4, room=False) == "commit"
+    assert commits.flush(4, may_return=False) == "commit"
     assert commits.take(Committed("")) == Final(1, 4, "Yes.")
 
 

@@ -43,9 +43,9 @@ def test_little_is_there_at_the_start() -> None:
 def test_a_new_budget_can_pay_for_one_hedge() -> None:
     """The first user of a new server is not the one who finds a hanging model."""
     budget = HedgeBudget(CAP_USD)
-    budget.make_room(12 * CAP_USD)
+    budget.enlarge_for(12 * CAP_USD)
     assert budget.available_usd == pytest.approx(12 * CAP_USD + budget.reserved_usd)
-    budget.make_room(20 * CAP_USD)
+    budget.enlarge_for(20 * CAP_USD)
     assert budget.available_usd == pytest.approx(12 * CAP_USD + 0.1 * 50 * CAP_USD)
 
 
@@ -87,7 +87,7 @@ def test_a_budget_that_has_begun_gets_nothing() -> None:
     restarted.restore(5 * CAP_USD, 0.4)
     for each in (budget, restarted):
         before_usd = each.available_usd
-        each.make_room(12 * CAP_USD)
+        each.enlarge_for(12 * CAP_USD)
         assert each.available_usd == before_usd
 
 
@@ -162,7 +162,7 @@ def test_no_window_of_turns_spends_more_than_the_cap(seed: int, max_caps: float,
             level_usd, weight = budget.level_usd, budget.weight
             budget = HedgeBudget(CAP_USD)
             budget.restore(level_usd, weight)
-        budget.make_room(hedge_caps * CAP_USD)
+        budget.enlarge_for(hedge_caps * CAP_USD)
         extra_usd = caps * CAP_USD if caps * CAP_USD <= budget.available_usd else min(0.0, caps * CAP_USD)
         budget.spent(extra_usd)
         spent.append(spent[-1] + extra_usd)

@@ -666,7 +666,7 @@ async def test_a_slow_listener_makes_the_provider_wait_and_loses_nothing(pool: A
         await anext(logged)
 
         async def full() -> bool | None:
-            return answer._events.lacks_room() or None
+            return answer._events.is_full() or None
 
         await eventually(full)
         n_waiting = len(answer._events)
@@ -686,13 +686,13 @@ async def test_warming_opens_the_way_to_the_first_and_its_hedge(pool: Any) -> No
     assert pooled.vendors[0].connections_made == 1
 
 
-@pytest.mark.parametrize(("ruled", "answers"), [(True, "v1/m"), (False, "v0/m")])
-async def test_a_pool_that_the_client_named_obeys_no_rule(pool: Any, ruled: bool, answers: str) -> None:
+@pytest.mark.parametrize(("applies_rules", "answers"), [(True, "v1/m"), (False, "v0/m")])
+async def test_a_pool_that_the_client_named_obeys_no_rule(pool: Any, applies_rules: bool, answers: str) -> None:
     pooled = await pool(2, policy="single", order="given")
     routes = pooled.model._routes
     rules, other = (Rule("all", (("agent", ("*",)),), "other"),), routes.pool_for(("v1/m",), "")
     routes = replace(routes, rules=rules, pools={**routes.pools, "other": other})
-    model = RoutedModel(pooled.model._first, "voice", routes, metadata={"agent": "a"}, ruled=ruled)
+    model = RoutedModel(pooled.model._first, "voice", routes, metadata={"agent": "a"}, applies_rules=applies_rules)
     assert (await replace(pooled, model=model).request(HI)).routes == [answers]
 
 

@@ -10,7 +10,7 @@ from voicepipe.testing.waiting import WAIT_S
 
 async def waiting(queue: StreamQueue[int]) -> asyncio.Task[None]:
     """Return a task that waits for room."""
-    task = asyncio.ensure_future(queue.room())
+    task = asyncio.ensure_future(queue.wait_for_space())
     for _ in range(3):
         await asyncio.sleep(0)
     assert not task.done()
@@ -48,7 +48,7 @@ async def test_the_end_of_the_stream_ends_the_wait() -> None:
 async def test_a_queue_with_room_is_not_waited_for() -> None:
     queue = StreamQueue[int](2)
     queue.put(1)
-    await asyncio.wait_for(queue.room(), WAIT_S)
+    await asyncio.wait_for(queue.wait_for_space(), WAIT_S)
 
 
 async def test_an_event_after_its_consumer_was_cancelled_waits_for_the_next() -> None:

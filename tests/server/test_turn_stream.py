@@ -99,7 +99,7 @@ async def test_who_comes_back_gets_what_they_missed(serve: Any) -> None:
 
 async def test_lost_events_are_reported(serve: Any, monkeypatch: Any) -> None:
     """How many events this reader was too slow for."""
-    monkeypatch.setattr(stream, "PULSE_S", 0.01)
+    monkeypatch.setattr(stream, "CHECK_S", 0.01)
     readers: list[Reader] = []
     async with serve() as server, reading(server) as events:
         await events.next("sessions")
@@ -146,7 +146,7 @@ async def test_a_stuck_reader_delays_no_other(serve: Any, monkeypatch: Any) -> N
 
 async def test_sessions_are_counted_as_they_come_and_go(serve: Any, gate: Any, monkeypatch: Any) -> None:
     """One's own project's."""
-    monkeypatch.setattr(stream, "PULSE_S", 0.01)
+    monkeypatch.setattr(stream, "CHECK_S", 0.01)
     async with serve() as server:
         server.talks.append(gate)
         key, other = server.new_key(), server.new_key("bank")
@@ -177,7 +177,7 @@ async def test_a_client_secret_gets_only_its_own_sessions(serve: Any) -> None:
 
 
 async def test_a_key_that_is_revoked_is_cut_off(serve: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(stream, "PULSE_S", 0.01)
+    monkeypatch.setattr(stream, "CHECK_S", 0.01)
     monkeypatch.setattr(stream, "CHECK_MS", 0)
     async with serve() as server:
         key = server.api_keys.create("acme", now_s=1)
@@ -204,7 +204,7 @@ async def test_there_are_only_so_many_streams_and_a_left_one_is_free(serve: Any)
 
 async def test_a_silent_line_has_a_heartbeat(serve: Any, monkeypatch: Any) -> None:
     """A comment, which readers skip."""
-    monkeypatch.setattr(stream, "PULSE_S", 0.01)
+    monkeypatch.setattr(stream, "CHECK_S", 0.01)
     monkeypatch.setattr(stream, "HEARTBEAT_MS", 20)
     async with serve() as server, server.http.get(f"{server.base}/v1/turns/stream") as answer:
         async with asyncio.timeout(WAIT_S):
@@ -213,7 +213,7 @@ async def test_a_silent_line_has_a_heartbeat(serve: Any, monkeypatch: Any) -> No
 
 
 async def test_the_server_stops_while_a_client_reads(serve: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(stream, "PULSE_S", 0.01)
+    monkeypatch.setattr(stream, "CHECK_S", 0.01)
     async with serve() as server, reading(server) as events:
         await events.next("sessions")
         server.context.live_sessions.closing = True

@@ -42,7 +42,7 @@ SHOTS: Final[tuple[tuple[str, int, int, Literal["light", "dark"]], ...]] = (
     ("turn", 360, 780, "dark"),
 )
 
-CALM: Final = r"/Loop lag\d ms/.test(document.querySelector('#vitals').textContent)"
+CALM: Final = r"/Loop lag\d ms/.test(document.querySelector('#server-status').textContent)"
 """The starts of the server and of the browser are over."""
 
 DRAWN: Final = "document.querySelector('#slowest .turn') !== null && document.querySelector('.chart canvas') !== null"

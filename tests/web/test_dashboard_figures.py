@@ -295,7 +295,7 @@ async def test_the_arms_of_an_experiment_stand_side_by_side(planted_server: Plan
     """With their scores; too few of them name no winner, and the other turns are no arm of it."""
     async with planted_server.page("?by=arm") as page:
         new, old, rest = await rows_of(page, "experiment-greeting")
-        verdict = await page.text("#of-experiment-greeting .faint")
+        verdict = await page.text("#of-experiment-greeting .secondary")
     assert [row[:2] for row in (new, old, rest)] == [["new", "5"], ["old", "5"], ["no arm", "10"]]
     good = [row[5] for row in (new, old, rest)]
     assert good == ["2 of 2, 100 % (34 % to 100 %)", "0 of 1, 0 % (0 % to 79 %)", "\u2013"]

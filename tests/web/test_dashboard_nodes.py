@@ -73,7 +73,7 @@ async def test_a_page_lists_the_nodes_and_leads_to_their_sessions(nodes: Nodes) 
         )
         assert session[2] == "other"
         assert "Node: other" in await page.text("#chips")
-        await page.until("document.querySelector('#vitals dd').innerText === '1'")
+        await page.until("document.querySelector('#server-status dd').innerText === '1'")
         assert page.complaints == []
 
 

@@ -171,7 +171,7 @@ async def test_a_conversation_without_a_page(fake_server: Any) -> None:
             secret = (await minted.json())["value"]
         result = await played(server.url.replace("http", "ws") + "/v1/realtime", secret, "talk")
     assert result["states"] == ["connecting", "open", "closed"]
-    assert (result["errors"], result["stray"]) == ([], 0)
+    assert (result["errors"], result["unexpectedFrames"]) == ([], 0)
     assert result["has"] == ["binary_audio", "playback_reports", "turn_events", "resume", "ducking"]
     assert result["samples"] == 12_345
     assert "response.output_audio.delta" not in result["types"]

@@ -10,7 +10,7 @@ const { ToolCalls } = await import(pathToFileURL(`${web}/tools.js`));
 const { secretFrom } = await import(pathToFileURL(`${web}/client_secret.js`));
 const { QuestionDelivery } = await import(pathToFileURL(`${web}/question_delivery.js`));
 
-const result = { states: [], errors: [], types: [], has: [], samples: 0, stray: 0, loudspeaker: [], scenes: [], tools: [] };
+const result = { states: [], errors: [], types: [], has: [], samples: 0, unexpectedFrames: 0, loudspeaker: [], scenes: [], tools: [] };
 const secret = async () => ({ ok: true, secret: { value, expires_at: Infinity } });
 const line = new Realtime({ address, secret, extensions: EXTENSIONS });
 line.on("state", ({ state }) => result.states.push(state));
@@ -203,7 +203,7 @@ function listeners() {
 
 await SCENES[scene]();
 result.has = EXTENSIONS.filter((extension) => line.has(extension));
-result.stray = line.strayFrames;
+result.unexpectedFrames = line.unexpectedFrames;
 line.close();
 console.log(JSON.stringify(result));
 process.exit(0);

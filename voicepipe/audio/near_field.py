@@ -60,9 +60,9 @@ def _db(power: float) -> float:
     return level_db if level_db > _MIN_LEVEL_DB else _MIN_LEVEL_DB
 
 
-def _peak(room_db: float) -> float:
+def _peak(noise_db: float) -> float:
     """Return the amplitude of the peaks of noise at this level."""
-    return float(10.0 ** ((room_db + _CREST_DB) / 20))
+    return float(10.0 ** ((noise_db + _CREST_DB) / 20))
 
 
 def mean_squares(frames: Samples) -> list[float]:
@@ -80,8 +80,8 @@ class NearField:
         self._powers: deque[float] = deque(maxlen=_SPAN_FRAMES)
         self._span_sum = self._short_sum = 0.0
         self._quietest: deque[float] = deque(maxlen=_BLOCKS)
-        self._room_power, self._room_db = -1.0, _MIN_LEVEL_DB
-        self._room_peak = _peak(_MIN_LEVEL_DB)
+        self._noise_power, self._noise_db = -1.0, _MIN_LEVEL_DB
+        self._noise_peak = _peak(_MIN_LEVEL_DB)
         self._in_block = _BLOCK_FRAMES
         self._user_db = _MIN_LEVEL_DB
         self._span_db = _MIN_LEVEL_DB
@@ -98,7 +98,7 @@ class NearField:
         self._short_sum += power - self._powers[-_SHORT_FRAMES]
         self._powers.append(power)
         self._span_db = _db(self._span_sum / _SPAN_FRAMES)
-        self._follow_room(self._short_sum / _SHORT_FRAMES)
+        self._update_noise(self._short_sum / _SHORT_FRAMES)
         self._user_db -= _DECAY_DB
         if speech:
             self._user_db = max(self._user_db, self._span_db)
@@ -106,7 +106,7 @@ class NearField:
     @property
     def near(self) -> bool:
         """Return whether the last 300 ms are as loud as the user may be."""
-        below_db = _FAR_SHARE * (self._user_db - self._room_db)
+        below_db = _FAR_SHARE * (self._user_db - self._noise_db)
         return self._span_db >= self._user_db - max(_MIN_FAR_DB, below_db)
 
     @property
@@ -117,28 +117,28 @@ class NearField:
     def rises(self, share: float) -> bool:
         """Return whether the newest 20 ms are above the room's level by this share, in dB, of what
         `exceeds_noise` requires."""
-        rise_db = max(_MIN_ABOVE_NOISE_DB, _ABOVE_NOISE_SHARE * (self._user_db - self._room_db))
-        return _db(self._powers[-1]) >= self._room_db + share * rise_db
+        rise_db = max(_MIN_ABOVE_NOISE_DB, _ABOVE_NOISE_SHARE * (self._user_db - self._noise_db))
+        return _db(self._powers[-1]) >= self._noise_db + share * rise_db
 
     @property
-    def room_peak(self) -> float:
+    def noise_peak(self) -> float:
         """Return the amplitude, in units of int16, that the room's noise does not exceed."""
-        return self._room_peak
+        return self._noise_peak
 
     @property
     def user_peak(self) -> float:
         """Return the amplitude, in units of int16, that the user's speech exceeds in 20 ms of most syllables, and the
         room's noise does not."""
-        return max(float(10.0 ** ((self._user_db - _SYLLABLE_DB) / 20)), self._room_peak)
+        return max(float(10.0 ** ((self._user_db - _SYLLABLE_DB) / 20)), self._noise_peak)
 
-    def _follow_room(self, power: float) -> None:
+    def _update_noise(self, power: float) -> None:
         if self._in_block == _BLOCK_FRAMES:
             self._quietest.append(power)
             self._in_block = 0
         self._in_block += 1
         if power < self._quietest[-1]:
             self._quietest[-1] = power
-        room_power = min(self._quietest)
-        if room_power != self._room_power:
-            self._room_power, self._room_db = room_power, _db(room_power)
-            self._room_peak = _peak(self._room_db)
+        noise_power = min(self._quietest)
+        if noise_power != self._noise_power:
+            self._noise_power, self._noise_db = noise_power, _db(noise_power)
+            self._noise_peak = _peak(self._noise_db)

@@ -15,10 +15,10 @@ from voicepipe.audio.silero import RATE_HZ
 
 _PER_MS: Final = RATE_HZ // 1_000
 
-_TRAIL_SAMPLES: Final = 232 * _PER_MS
+_MAX_END_LAG_SAMPLES: Final = 232 * _PER_MS
 """How long before the end of the last speech window the speech may have ended: 1 window and 200 ms."""
 
-_USUAL_TRAIL_SAMPLES: Final = 64 * _PER_MS
+_USUAL_END_LAG_SAMPLES: Final = 64 * _PER_MS
 """The usual value, used when noise hides the end of the speech (median on the labelled clips: 65 ms)."""
 
 _ONSET_REACH_SAMPLES: Final = 200 * _PER_MS
@@ -41,8 +41,8 @@ class SpeechBounds:
         """
         loud = levels.voiced(self._levels_following(processed))
         behind = (processed - speech_end) // levels.HOP_SAMPLES
-        hops = None if loud is None else levels.voice_end_hops(loud, behind, _TRAIL_SAMPLES // levels.HOP_SAMPLES)
-        return speech_end - _USUAL_TRAIL_SAMPLES if hops is None else processed - hops * levels.HOP_SAMPLES
+        hops = None if loud is None else levels.voice_end_hops(loud, behind, _MAX_END_LAG_SAMPLES // levels.HOP_SAMPLES)
+        return speech_end - _USUAL_END_LAG_SAMPLES if hops is None else processed - hops * levels.HOP_SAMPLES
 
     def onset(self, classified: int, first_window: int, not_before: int) -> int:
         """Return where the speech began that fills the buffer's end at `classified` and whose first window is at

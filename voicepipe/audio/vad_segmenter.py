@@ -298,7 +298,7 @@ class VadSegmenter:
         if self.state is VadState.QUIET:
             if self._gate.open or n_samples >= self._max_deferred_samples or not len(samples):
                 return False
-            return int(_LOUDEST(samples)) <= self._near_field.room_peak
+            return int(_LOUDEST(samples)) <= self._near_field.noise_peak
         if self.state is VadState.PAUSED or n_samples >= self._loud_samples or not len(samples):
             return False
         return self._probability >= self.options.speech_from and int(_LOUDEST(samples)) >= self._near_field.user_peak

@@ -120,7 +120,7 @@ def lines(settings: Settings, names: tuple[str, ...], seen: dict[str, Measured])
             model=spec.model,
             in_use=spec in used,
             key=key_of(settings, spec.provider),
-            evidence=vendor_facts.evidence.replace("_", " ") if vendor_facts is not None else "yours",
+            evidence=vendor_facts.evidence.replace("_", " ") if vendor_facts is not None else "your settings",
             facts=settings.facts(spec),
             measured=seen.get(str(spec)),
         )
@@ -237,7 +237,7 @@ async def _probe(settings: Settings, line: Line) -> Line:
 
     vendor = settings.vendor(line.provider)
     # Only a self-hosted server itself knows its models.
-    model = "" if vendor is not None and vendor.yours and not line.in_use else line.model
+    model = "" if vendor is not None and vendor.self_hosted and not line.in_use else line.model
 
     async def query() -> Reply:
         nonlocal model

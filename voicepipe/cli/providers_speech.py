@@ -81,7 +81,7 @@ def _line(
         spec=spec,
         in_use=in_use,
         key=key_of(settings, spec.provider),
-        evidence="yours" if facts is None else facts.evidence.replace("_", " "),
+        evidence="your settings" if facts is None else facts.evidence.replace("_", " "),
         usd=stt_usd_per_minute_of(settings, spec) if stage == "stt" else tts_usd_per_million_of(settings, spec),
         source=f"providers.{spec.provider}" if own is not None else "" if facts is None else facts.price_source,
     )

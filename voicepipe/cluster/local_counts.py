@@ -97,14 +97,14 @@ class LocalCounts:
     def _counter(self, name: str, until_s: int) -> _Counter | None:
         counter = self._counters.get(name)
         if counter is None:
-            if len(self._counters) >= self._max_counters and not self._make_room():
+            if len(self._counters) >= self._max_counters and not self._evict_oldest():
                 return None
             counter = self._counters[name] = _Counter(None, 0, until_s)
         counter.until_s = max(counter.until_s, until_s)
         self._counters.move_to_end(name)
         return counter
 
-    def _make_room(self) -> bool:
+    def _evict_oldest(self) -> bool:
         if len(self._unwritten) >= len(self._counters):
             return False
         while (name := next(iter(self._counters))) in self._unwritten:

@@ -338,11 +338,11 @@ class Resilient:
 
     async def _write_slots(self, holder: str, held: HeldSlots) -> None:
         """Report slots of running sessions: they are taken even if other sessions have filled the pool meanwhile."""
-        now_s, room = unix_s(), dict.fromkeys(held.pools, 1_000_000_000)
+        now_s, unlimited = unix_s(), dict.fromkeys(held.pools, 1_000_000_000)
         until_s = now_s + held.lease_s
         if self._slots.holds(holder):
             await self._calls.finish(
-                self._store.take_slots(holder, room, owner=held.owner, until_s=until_s, now_s=now_s)
+                self._store.take_slots(holder, unlimited, owner=held.owner, until_s=until_s, now_s=now_s)
             )
             self._on_late_slots(holder, held.owner)  # if its session has ended meanwhile
 

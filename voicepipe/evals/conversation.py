@@ -170,9 +170,9 @@ def agent_audio(replies: list[Reply], duration_ms: int) -> Samples:
     """Return what the loudspeaker played, int16, (n_samples,), 24 kHz."""
     track = silence(duration_ms * _PER_MS)
     for start_ms, samples in (piece for reply in replies for piece in reply.pieces):
-        room = track[start_ms * _PER_MS :]
-        n_samples = min(len(room), len(samples))
-        room[:n_samples] = samples[:n_samples]
+        rest = track[start_ms * _PER_MS :]
+        n_samples = min(len(rest), len(samples))
+        rest[:n_samples] = samples[:n_samples]
     return track
 
 

@@ -32,7 +32,7 @@ _EMPHASIS = re.compile(r"\*\*|~~|`+|(?<![\w*])\*(?=\S)|(?<=\S)\*(?![\w*])|(?<!\w
 _SNAKE = re.compile(r"(?<=\w)_+(?=\w)")
 
 _EMOTICON = re.compile(r"(?<!\S)(?:[:;=8][-^']?[()DPpOo3/|\\\]\[]|<3|\^\^|[xX]D)(?=[\s.,!?]|$)")
-_PICTURE = re.compile(
+_EMOJI = re.compile(
     "[\U0001f000-\U0001faff\U000e0020-\U000e007f\u2300-\u23ff\u2600-\u27bf\u2b00-\u2bff\ufe0e\ufe0f\u200d\u20e3]+"
 )
 """Emoji with their joiners and modifiers: Unicode's blocks of pictographs, dingbats, technical symbols and tags."""
@@ -102,7 +102,7 @@ class ClauseNormalizer:
         text = html.unescape(_TAG.sub(" ", text))
         if line.count("|") > 1:
             text = ", ".join(cell.strip() for cell in text.split("|") if cell.strip())
-        text = _PICTURE.sub(" ", _EMOTICON.sub(" ", text))
+        text = _EMOJI.sub(" ", _EMOTICON.sub(" ", text))
         if self._wording is not None:
             text = _addresses(text, self._wording)
         text = _SNAKE.sub(" ", _EMPHASIS.sub("", _ESCAPED.sub(r"\1", text)))

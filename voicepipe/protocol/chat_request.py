@@ -73,8 +73,8 @@ class StreamOptions(Struct, frozen=True):
     include_usage: bool = False
 
 
-class Ours(Struct, frozen=True, forbid_unknown_fields=True):
-    """The fields that are not in the published request."""
+class VoicepipeFields(Struct, frozen=True, forbid_unknown_fields=True):
+    """The fields of a request that are not published: those of `voicepipe`."""
 
     deadline_ms: Annotated[int, Meta(ge=1, le=600_000)] | None = None
     """How soon the first word is needed, in ms, for a route of several candidates."""
@@ -100,7 +100,7 @@ class ChatRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     safety_identifier: Opaque | None = None
     prompt_cache_key: Opaque | None = None
     metadata: Annotated[Metadata, Meta(max_length=16)] | None = None
-    voicepipe: Ours | None = None
+    voicepipe: VoicepipeFields | None = None
 
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None

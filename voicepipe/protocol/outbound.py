@@ -153,9 +153,9 @@ class EventRenderer:
         if event_id is None:
             return 0
         number = event_id.removeprefix(self._event_prefix)
-        is_ours = number != event_id and number.isascii() and number.isalnum() and len(number) <= 16
+        is_own = number != event_id and number.isascii() and number.isalnum() and len(number) <= 16
         try:
-            return int(number, 16) if is_ours else None
+            return int(number, 16) if is_own else None
         except ValueError:
             return None
 

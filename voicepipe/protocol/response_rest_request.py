@@ -19,7 +19,7 @@ from voicepipe.protocol.chat_request import (
     Metadata,
     Name,
     Opaque,
-    Ours,
+    VoicepipeFields,
     check_schema,
     json_refusal,
     passed_parameters,
@@ -128,7 +128,7 @@ class ResponseRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     safety_identifier: Opaque | None = None
     prompt_cache_key: Opaque | None = None
     metadata: Annotated[Metadata, Meta(max_length=16)] | None = None
-    voicepipe: Ours | None = None
+    voicepipe: VoicepipeFields | None = None
 
     include: Any = None
     max_tool_calls: Any = None

@@ -93,9 +93,9 @@ class HedgeBudget:
         """Return the money that a weight of 1 stands for: the cost of a turn; with a free model, the cap of a turn."""
         return max(turn_usd, self.cap_usd, 1e-9)
 
-    def make_room(self, hedge_usd: float) -> None:
+    def enlarge_for(self, hedge_usd: float) -> None:
         """Let the full ledger hold more than one hedge of this cost, the cheapest of the pool. Each turn then earns
-        less, so that the bound remains. The room never shrinks, for the same reason. A new ledger can pay for the first
+        less, so that the bound remains. The ledger never shrinks, for the same reason. A new one can pay for the first
         such hedge."""
         max_usd = (MAX_COST_OF_CAP - MIN_EARNED_SHARE) * WINDOW_TURNS * self.cap_usd
         self._capacity_usd = max(self._capacity_usd, min(SPARE_HEDGES * hedge_usd, max_usd))

@@ -255,9 +255,9 @@ class _LimitedSpeech:
     def _with_few_words(self, spoken: Spoken) -> Spoken:
         """Leave out times of words that were never given to the synthesizer: there are no more words than
         characters."""
-        room = max(0, self._n_chars - self._n_words)
-        self._n_words += min(room, len(spoken.words))
-        return spoken if len(spoken.words) <= room else replace(spoken, words=spoken.words[:room])
+        max_words = max(0, self._n_chars - self._n_words)
+        self._n_words += min(max_words, len(spoken.words))
+        return spoken if len(spoken.words) <= max_words else replace(spoken, words=spoken.words[:max_words])
 
 
 # --- the transcriber ------------------------------------------------------------------------------

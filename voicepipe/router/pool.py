@@ -265,7 +265,7 @@ class Pool:
         unit_usd = self.hedge_budget.unit_usd(self.turn_usd(warm=True))
         table.price(self._tokens)
         if len(self.candidates) > 1:
-            self.hedge_budget.make_room(table.cheapest_hedge_usd())  # first: the weight follows from the room
+            self.hedge_budget.enlarge_for(table.cheapest_hedge_usd())  # first: the weight follows from the room
         basis = PlanBasis(
             latency=self._stats.latency,
             now_ms=now_ms,

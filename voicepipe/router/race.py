@@ -193,7 +193,7 @@ class Race:
                 due_ms = min(due_ms, each.began_ms + plan.attempt_timeout_ms)
             elif each.state == "ready" and self._hold_until_ms is not None:
                 due_ms = min(due_ms, self._began_ms + self._hold_until_ms)
-        if self._later and (n_running < MAX_IN_FLIGHT or self._has_room(n_running)):
+        if self._later and (n_running < MAX_IN_FLIGHT or self._may_start_another(n_running)):
             due_ms = min(due_ms, self._began_ms + self._later[0].after_ms)
         if self._reserve and not self._late and self._may_start_late(n_running):
             due_ms = min(due_ms, self._began_ms + plan.deadline_ms)
@@ -208,7 +208,11 @@ class Race:
 
     def _start_due(self, now_ms: float) -> list[Order]:
         orders: list[Order] = []
-        while self._later and self._began_ms + self._later[0].after_ms <= now_ms and self._has_room(self._n_running()):
+        while (
+            self._later
+            and self._began_ms + self._later[0].after_ms <= now_ms
+            and self._may_start_another(self._n_running())
+        ):
             if self._plan.one_at_a_time:
                 orders += self._close_all_but(None, now_ms)
             orders.append(self._start_later("hedge", now_ms))
@@ -284,7 +288,7 @@ class Race:
         # A model that is alone and silent at the deadline counts as failed: the next one starts.
         return (self._plan.starts_late or n_running == 1) and not self._plan.one_at_a_time
 
-    def _has_room(self, n_running: int) -> bool:
+    def _may_start_another(self, n_running: int) -> bool:
         return self._plan.one_at_a_time or self._is_below_limit(n_running)
 
     def _is_below_limit(self, n_running: int) -> bool:

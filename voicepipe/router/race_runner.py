@@ -235,7 +235,7 @@ class StreamQueue(Generic[E]):
     def __len__(self) -> int:
         return len(self._events)
 
-    def lacks_room(self, held: int = 0) -> bool:
+    def is_full(self, held: int = 0) -> bool:
         """Return whether the provider has to wait; `held`: its events that are not in this queue yet."""
         return len(self._events) >= self._limit or held >= self._limit
 
@@ -265,9 +265,9 @@ class StreamQueue(Generic[E]):
         self._ahead.clear()
         self.end(self._failure)
 
-    async def room(self) -> None:
+    async def wait_for_space(self) -> None:
         """Wait until there is room: the consumer takes events, or the stream is over."""
-        while self.lacks_room() and not self._over:
+        while self.is_full() and not self._over:
             await self.taken()
 
     async def taken(self) -> None:

@@ -177,8 +177,8 @@ class Acceptor:
         """Start a connection if there is a descriptor for it; return whether no other connection was closed for it. A
         closed one keeps its descriptor until the loop's next iteration."""
         client.setblocking(False)
-        has_room = client.fileno() < self._max_descriptors
-        if not has_room and not self._connections.close_oldest():
+        is_below_limit = client.fileno() < self._max_descriptors
+        if not is_below_limit and not self._connections.close_oldest():
             self._connections.n_closed["refused"] += 1
             self._log_full("all file descriptors for clients are in use")
             client.close()
@@ -186,7 +186,7 @@ class Acceptor:
         connection = Connection(self._connections, address, lambda: _hang_up(client))
         task = self._tasks.start(self._open(client, connection), name="connection")
         task.add_done_callback(lambda _: self._drop_unless_open(client, connection))
-        return has_room
+        return is_below_limit
 
     async def _open(self, client: socket.socket, connection: Connection) -> None:
         """Make the TLS handshake, if there is one; then the protocol runs without this task."""

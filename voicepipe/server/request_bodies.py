@@ -99,7 +99,7 @@ class Bodies:
                         body.grow(len(piece))
                         self._n_bytes += len(piece)
                         if self._n_bytes > ALL_BYTES:
-                            self._make_room()
+                            self._evict_if_full()
             except TimeoutError:
                 if body.is_evicted:
                     raise Overload(TOO_MANY, retry_after_ms=WAIT_MS) from None
@@ -119,7 +119,7 @@ class Bodies:
             if not bodies:
                 self._of_address.pop(address, None)
 
-    def _make_room(self) -> None:
+    def _evict_if_full(self) -> None:
         """Cut the slowest body of the client with the most bytes, unless bodies that are ending already free enough
         memory."""
         staying = {who: [body for body in bodies if not body.is_evicted] for who, bodies in self._of_address.items()}

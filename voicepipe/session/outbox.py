@@ -62,7 +62,7 @@ class Outbox:
     wire numbers its events.
 
     Events are never dropped. They are bounded by the reader of the client's own events, which waits for `writable`, and
-    by `on_full`, which closes the connection. Audio is bounded by its producers, which wait for `room`. Audio of a
+    by `on_full`, which closes the connection. Audio is bounded by its producers, which call `wait_for_space`. That of a
     stopped reply is dropped before it reaches the socket.
     """
 
@@ -81,7 +81,7 @@ class Outbox:
         self._on_sent, self._on_full = on_sent, on_full
         self._pending_write, self._now_us, self._active = pending_write, now_us, active
         self._n_put = 0
-        # Bounded through `room`, `writable` and `on_full`.
+        # Bounded through `wait_for_space`, `writable` and `on_full`.
         self._frames: deque[tuple[int, OutgoingFrame]] = deque()
         self.n_bytes = 0
         """Number of bytes put so far."""
@@ -94,8 +94,8 @@ class Outbox:
         self.writable.set()
         self._unsent_ms = 0
         self._filled = asyncio.Event()
-        self._room = asyncio.Event()
-        self._room.set()
+        self._has_space = asyncio.Event()
+        self._has_space.set()
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -122,9 +122,9 @@ class Outbox:
         self._frames = deque(each for each in self._frames if each[1].turn != turn or not each[1].sound_ms)
         self._count(-sum(outgoing.sound_ms for outgoing in dropped), -sum(map(_bytes_of, dropped)))
 
-    async def room(self) -> None:
+    async def wait_for_space(self) -> None:
         """Wait until the socket has taken enough audio."""
-        await self._room.wait()
+        await self._has_space.wait()
 
     async def run(self, connection: FrameSender) -> None:
         """Send what is queued, in order, until cancelled.
@@ -158,9 +158,9 @@ class Outbox:
     def _count(self, sound_ms: int, n_bytes: int) -> None:
         self._unsent_ms += sound_ms
         if self._unsent_ms < UNSENT_SOUND_MS:
-            self._room.set()
+            self._has_space.set()
         else:
-            self._room.clear()
+            self._has_space.clear()
         self._unsent_bytes += n_bytes
         if self._unsent_bytes < UNSENT_BYTES:
             self.writable.set()

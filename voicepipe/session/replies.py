@@ -107,14 +107,16 @@ class GatedOutput:
         self.turn, self.revision, self._fills = turn, revision, fills
         self._wire, self._outbox, self._on_sound = wire, outbox, on_sound
         self._response_id = ""
-        self._pending_sends: list[Callable[[], None]] = []  # bounded: text by the LLM's limit, audio through `room`
+        self._pending_sends: list[
+            Callable[[], None]
+        ] = []  # bounded: text by the LLM's limit, audio through `wait_for_space`
         self._pending_ms = 0
         self._opened = asyncio.Event()
         self._reversible = self._suspended = self._holds_calls = False
         self._irrevocable = asyncio.Event()
         self._irrevocable.set()
         self._pending_calls: list[Callable[[], None]] = []  # bounded as `_pending_sends`
-        self._retained: list[Samples] = []  # bounded through `room`
+        self._retained: list[Samples] = []  # bounded through `wait_for_space`
         """All audio of a reversible reply, sent or pending."""
 
         self._words: list[tuple[str, int]] = []  # bounded by the LLM's limit
@@ -144,9 +146,9 @@ class GatedOutput:
             send()
 
     @property
-    def is_tentative(self) -> bool:
-        """Return whether the reply may be taken back, or holds function calls."""
-        return self._reversible or self._holds_calls
+    def is_final(self) -> bool:
+        """Return whether the reply can't be taken back, and holds no function calls."""
+        return not self._reversible and not self._holds_calls
 
     def suspend(self) -> None:
         """Send nothing more for now."""
@@ -208,12 +210,12 @@ class GatedOutput:
         if self._reversible:
             self._retained.append(samples)
 
-    async def room(self) -> None:
+    async def wait_for_space(self) -> None:
         if self._pending_ms >= MAX_PENDING_MS:
             await self._opened.wait()
         if sum(map(len, self._retained)) >= MAX_RETAINED_MS * RATE_HZ // 1_000:
             await self._irrevocable.wait()
-        await self._outbox.room()
+        await self._outbox.wait_for_space()
 
     def end(self, frames: list[bytes]) -> None:
         """Queue the events that end the response, after its audio."""
@@ -284,7 +286,7 @@ class Replies:
         self._filled: set[Key] = set()
         self._running: dict[Key, tuple[Reply, asyncio.Task[None]]] = {}
         self._responses: dict[str, GatedOutput] = {}
-        self._tentative: dict[Key, GatedOutput] = {}
+        self._not_final: dict[Key, GatedOutput] = {}
         """The replies that may be taken back, or hold function calls. One that is complete may still be played."""
 
     def use(
@@ -351,19 +353,19 @@ class Replies:
         if output is not None:
             self._responses[command.response_id] = output
             output.open(command.response_id, reversible=command.reversible, holds_calls=command.holds_calls)
-            self._add_tentative((command.turn, command.revision), output)
+            self._add_unless_final((command.turn, command.revision), output)
 
     def release_calls(self, command: c.ReleaseCalls) -> None:
         """Release a reply's function calls."""
         key = (command.turn, command.revision)
-        if (output := self._tentative.pop(key, None)) is not None:
+        if (output := self._not_final.pop(key, None)) is not None:
             output.release_calls()
-            self._add_tentative(key, output)
+            self._add_unless_final(key, output)
 
     def suspend(self, command: c.SuspendReply) -> None:
         """Stop sending a reply, and drop its queued output. The reply itself goes on."""
         self._sent_audio.stopped()
-        if (output := self._tentative.get((command.turn, command.revision))) is not None:
+        if (output := self._not_final.get((command.turn, command.revision))) is not None:
             output.suspend()
         self._outbox.drop_sound(command.turn)
 
@@ -373,21 +375,21 @@ class Replies:
         if (running := self._running.pop(key, None)) is not None:
             running[0].continue_as(command.next_revision)
             self._running[next_key] = running
-        if (output := self._tentative.pop(key, None)) is not None:
+        if (output := self._not_final.pop(key, None)) is not None:
             self._responses[command.response_id] = output
             output.resume(command)
-            self._add_tentative(next_key, output)
+            self._add_unless_final(next_key, output)
 
     def finalize(self, command: c.FinalizeReply) -> None:
         """Retain no more audio of a reply."""
         key = (command.turn, command.revision)
-        if (output := self._tentative.pop(key, None)) is not None:
+        if (output := self._not_final.pop(key, None)) is not None:
             output.finalize()
-            self._add_tentative(key, output)
+            self._add_unless_final(key, output)
 
-    def _add_tentative(self, key: Key, output: GatedOutput) -> None:
-        if output.is_tentative:
-            self._tentative[key] = output
+    def _add_unless_final(self, key: Key, output: GatedOutput) -> None:
+        if not output.is_final:
+            self._not_final[key] = output
 
     def shorten(self, command: c.ShortenClause) -> None:
         """Make the synthesizer begin with the text that is available."""
@@ -416,7 +418,7 @@ class Replies:
         if (running := self._running.pop(key, None)) is not None:
             running[1].cancel()
         self._filled.discard(key)
-        self._tentative.pop(key, None)
+        self._not_final.pop(key, None)
         self._outbox.drop_sound(command.turn)
 
     def end(self, response_id: str, last_frames: Frames) -> bool:

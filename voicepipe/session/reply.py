@@ -56,7 +56,7 @@ class ReplyOutput(Protocol):
         """Send audio. `words`: those that are known to begin in it or later, with where in the reply's audio, in ms."""
         ...
 
-    async def room(self) -> None:
+    async def wait_for_space(self) -> None:
         """Wait until more audio may be queued."""
         ...
 
@@ -294,7 +294,7 @@ class Reply:
             async for event in speech:
                 if isinstance(event, Spoken):
                     self._take_sound(event)
-                    await self._output.room()
+                    await self._output.wait_for_space()
                 else:
                     self._record_speech_event(event)
         self._post(e.SynthesisFinished(self._turn, self._revision))

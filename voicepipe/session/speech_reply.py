@@ -77,7 +77,7 @@ class SpeechReply(Reply):
             async for event in events:
                 self._take(event)
                 if isinstance(event, Spoken):
-                    await self._output.room()
+                    await self._output.wait_for_space()
 
     def _take(self, event: SpeechModelEvent) -> None:
         match event:

@@ -202,7 +202,7 @@ class Feed:
         Raises:
             Overload: too many readers, in total or with client secrets.
         """
-        self._check_room(token)
+        self._check_readers(token)
         missed, has_gap = self._after(after)
         reader = Reader(accepts, has_gap=has_gap, max_waiting=self._max_waiting, token=token)
         for event in missed:
@@ -257,7 +257,7 @@ class Feed:
     def _update_watched(self) -> None:
         self.is_watched = self.is_watched_here or self._watched_by_nodes
 
-    def _check_room(self, token: str) -> None:
+    def _check_readers(self, token: str) -> None:
         if len(self._readers) >= MAX_READERS:
             raise Overload(f"Too many live streams (limit {MAX_READERS}).", retry_after_ms=FULL_WAIT_MS)
         if not token:

@@ -35,8 +35,8 @@ class Listener:
     stops: frozenset[str]
     """Stop words: the user wants to speak."""
 
-    polite: frozenset[str] = frozenset()
-    """May stand before a stop word, and have no meaning by themselves."""
+    discourse_markers: frozenset[str] = frozenset()
+    """Words that may stand before a stop word, and have no meaning by themselves."""
 
 
 def _phrases(text: str) -> frozenset[str]:
@@ -61,7 +61,7 @@ LISTENERS: Final = {
             "stop / wait / hold on / hang on / one moment / one second / just a second / just a moment / excuse me"
             " / pause / quiet / be quiet / shut up / enough / that's enough / cancel / never mind / no no"
         ),
-        polite=_phrases("please / no / but / can you / could you / hey / sorry / just / so / well"),
+        discourse_markers=_phrases("please / no / but / can you / could you / hey / sorry / just / so / well"),
     ),
     "de": Listener(
         acknowledges=_phrases(
@@ -73,7 +73,7 @@ LISTENERS: Final = {
             " / eine sekunde / pause / ruhe / still / genug / das reicht / reicht / entschuldigung / schluss"
             " / abbrechen"
         ),
-        polite=_phrases("bitte / nein / aber / mal / äh / also / kannst du / können sie"),
+        discourse_markers=_phrases("bitte / nein / aber / mal / äh / also / kannst du / können sie"),
     ),
     "fr": Listener(
         acknowledges=_phrases(
@@ -84,7 +84,7 @@ LISTENERS: Final = {
             "stop / arrête / arrêtez / attends / attendez / un instant / une seconde / un moment / pause / silence"
             " / ça suffit / suffit / excusez moi / excuse moi / pardon / taisez vous / tais toi / annule / annulez"
         ),
-        polite=_phrases("s'il vous plaît / s'il te plaît / non / mais / alors / peux tu / pouvez vous"),
+        discourse_markers=_phrases("s'il vous plaît / s'il te plaît / non / mais / alors / peux tu / pouvez vous"),
     ),
     "es": Listener(
         acknowledges=_phrases(
@@ -95,7 +95,7 @@ LISTENERS: Final = {
             "para / pare / alto / espera / espere / un momento / un segundo / basta / detente / deténgase / silencio"
             " / pausa / perdón / disculpa / disculpe / cállate / cancela / cancelar / ya basta"
         ),
-        polite=_phrases("por favor / no / pero / oye / oiga / puedes / puede"),
+        discourse_markers=_phrases("por favor / no / pero / oye / oiga / puedes / puede"),
     ),
     "it": Listener(
         acknowledges=_phrases(
@@ -106,7 +106,7 @@ LISTENERS: Final = {
             "ferma / fermo / fermati / si fermi / stop / aspetta / aspetti / un attimo / un momento / un secondo"
             " / basta / zitto / silenzio / pausa / scusa / scusi / mi scusi / annulla"
         ),
-        polite=_phrases("per favore / no / ma / ehi / puoi / può / senti / senta"),
+        discourse_markers=_phrases("per favore / no / ma / ehi / puoi / può / senti / senta"),
     ),
     "pt": Listener(
         acknowledges=_phrases(
@@ -117,7 +117,7 @@ LISTENERS: Final = {
             "para / pare / parar / espera / espere / um momento / um segundo / só um momento / só um segundo / basta"
             " / chega / silêncio / pausa / desculpa / desculpe / com licença / cancela / cancelar / calma"
         ),
-        polite=_phrases("por favor / não / mas / ei / olha / podes / pode / você pode"),
+        discourse_markers=_phrases("por favor / não / mas / ei / olha / podes / pode / você pode"),
     ),
     "nl": Listener(
         acknowledges=_phrases(
@@ -128,7 +128,7 @@ LISTENERS: Final = {
             "stop / wacht / wacht even / wacht eens / moment / een moment / ogenblik / momentje / seconde"
             " / een seconde / pauze / stil / genoeg / sorry / pardon / hou op / houd op / annuleer"
         ),
-        polite=_phrases("alsjeblieft / alstublieft / nee / maar / even / kun je / kunt u / hé"),
+        discourse_markers=_phrases("alsjeblieft / alstublieft / nee / maar / even / kun je / kunt u / hé"),
     ),
 }
 """By primary language subtag (BCP-47)."""
@@ -151,7 +151,7 @@ def meaning(text: str, language: str | None = None, *, agent: str = "") -> Meani
         return "acknowledgement"
     if _echoes(words, _words(agent)):
         return "echo"
-    request = _without(words, acknowledges | lists.polite, leading=True)
+    request = _without(words, acknowledges | lists.discourse_markers, leading=True)
     return "stop_word" if _begins(words, lists.stops) or _begins(request, lists.stops) else "words"
 
 

@@ -112,7 +112,7 @@ class Router:
         Raises:
             ConfigError: the model can't be made.
         """
-        return RoutedModel(self._get(spec, key), "", self._routes, metadata={}, ruled=False)
+        return RoutedModel(self._get(spec, key), "", self._routes, metadata={}, applies_rules=False)
 
     def healths(self) -> tuple[Health, ...]:
         """Return the health of each model that was asked or is in a pool."""

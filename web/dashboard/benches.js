@@ -21,7 +21,7 @@ export function benches({ data, day_usd, usd_per_day, month_usd, usd_per_month }
   const heads = ["Bench, model", words("Latest run"), "Answers", "p50, ms", "p95, ms", words("Changed"), words("Next")];
   const cost = `Today ${usd(day_usd)} of ${usd(usd_per_day)}, this month ${usd(month_usd)} of ${usd(usd_per_month)}.`;
   const body = table("bench-table", "Scheduled benches", heads, data.map(line));
-  return [section("benches", "Scheduled benches", body, make("p", { class: "faint" }, cost))];
+  return [section("benches", "Scheduled benches", body, make("p", { class: "secondary" }, cost))];
 }
 
 /** @param {any} bench */

@@ -85,7 +85,7 @@ function data(points, { since_ms, until_ms, step_ms }) {
 function options({ since_ms, until_ms, step_ms, limit_ms }, width) {
   const colour = (/** @type {string} */ name) =>
     getComputedStyle(document.documentElement).getPropertyValue(`--${name}`);
-  const axis = { stroke: colour("faint"), grid: { stroke: colour("line"), width: 1 }, ticks: { show: false } };
+  const axis = { stroke: colour("secondary"), grid: { stroke: colour("line"), width: 1 }, ticks: { show: false } };
   const bars = Plot.paths.bars({ size: [BAR, 48] });
   const stages = STAGES.toReversed().map((stage) => ({
     label: stageName(stage),

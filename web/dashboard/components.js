@@ -125,7 +125,7 @@ export function row(head, cells, attributes = {}) {
  */
 export function tile(name, value, words, alarm = false) {
   const figure = make("dd", { class: alarm ? "figure alarm" : "figure" }, alarm ? `▲ ${value}` : value);
-  return make("div", { class: "tile" }, make("dt", {}, name), figure, make("dd", { class: "faint" }, words));
+  return make("div", { class: "tile" }, make("dt", {}, name), figure, make("dd", { class: "secondary" }, words));
 }
 
 /**

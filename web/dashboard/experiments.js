@@ -24,7 +24,7 @@ export function experiments(found) {
     const rows = arms.map((/** @type {any} */ arm) => line(arm, winner));
     const verdict = winner === null ? "No arm has won yet. " : `${named(winner)} has won. `;
     const body = table(`experiment-${name}`, `The arms of ${name}`, heads, rows);
-    return section(`of-experiment-${name}`, `Experiment ${name}`, body, make("p", { class: "faint" }, verdict, WORDS));
+    return section(`of-experiment-${name}`, `Experiment ${name}`, body, make("p", { class: "secondary" }, verdict, WORDS));
   });
 }
 

@@ -52,6 +52,6 @@ function line(stage, name, turns, over) {
   part.style.width = `${(100 * turns) / over}%`;
   track.append(part);
   const figure = make("span", { class: "figure" }, share(turns, over));
-  const words = make("span", { class: "faint" }, `${count(turns, "late turn")}`);
+  const words = make("span", { class: "secondary" }, `${count(turns, "late turn")}`);
   return make("li", {}, make("span", { class: "name" }, name), figure, track, words);
 }

@@ -78,7 +78,7 @@ export class LiveTurnsPanel {
   card(turn) {
     const card = liveCard(turn, performance.now(), this.limit_ms);
     const node = this.nodes.get(turn.id);
-    if (node) card.append(make("p", { class: "faint" }, `Node ${node}`));
+    if (node) card.append(make("p", { class: "secondary" }, `Node ${node}`));
     return card;
   }
 
@@ -97,7 +97,7 @@ export class LiveTurnsPanel {
   tick() {
     const displayed = [...this.live.running.values()].filter(isDisplayed);
     const cards = displayed.slice(0, DRAWN).map((turn) => this.card(turn));
-    const rest = displayed.length > DRAWN ? [make("p", { class: "faint" }, `and ${displayed.length - DRAWN} more`)] : [];
+    const rest = displayed.length > DRAWN ? [make("p", { class: "secondary" }, `and ${displayed.length - DRAWN} more`)] : [];
     this.running.replaceChildren(...cards, ...rest);
     if (!this.live.busy) {
       clearInterval(this.clock);

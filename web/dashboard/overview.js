@@ -82,7 +82,7 @@ export function overview(data) {
   if (!stats.turns) return [nothing(data), now];
   const limit_ms = totalOf(stats)?.limit_ms ?? about.limits.total;
   return [
-    ...(stats.partial ? [make("p", { class: "faint" }, PARTIAL)] : []),
+    ...(stats.partial ? [make("p", { class: "secondary" }, PARTIAL)] : []),
     tiles(data, limit_ms, about.over_allowed),
     make(
       "div",
@@ -101,7 +101,7 @@ export function overview(data) {
 function chartWords() {
   const words =
     "Each bar: the mean latency by stage. ○ the slowest of 20 turns (p95). The dashed line is the limit.";
-  return make("p", { class: "faint" }, words);
+  return make("p", { class: "secondary" }, words);
 }
 
 /** @param {OverviewData} data */

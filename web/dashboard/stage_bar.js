@@ -25,7 +25,7 @@ export const STAGES = [
 ];
 
 /** A narrower part of the bar has no figure in it. */
-const ROOM = 0.06;
+const MIN_LABELLED_SHARE = 0.06;
 
 /**
  * Return the stages without the total, in order.
@@ -95,7 +95,7 @@ function bar(look, words, parts, length_ms, limit_ms) {
     const part = make("i", { class: `segment ${look} stage-${stage}`, title: `${stageName(stage)} ${whole(ms)} ms` });
     part.style.left = `${(100 * start_ms) / length_ms}%`;
     part.style.width = `${(100 * ms) / length_ms}%`;
-    if (look === "waited" && ms / length_ms > ROOM) part.append(make("b", {}, whole(ms)));
+    if (look === "waited" && ms / length_ms > MIN_LABELLED_SHARE) part.append(make("b", {}, whole(ms)));
     track.append(part);
     start_ms += ms;
   }
@@ -104,7 +104,7 @@ function bar(look, words, parts, length_ms, limit_ms) {
     line.style.left = `${(100 * limit_ms) / length_ms}%`;
     track.append(line);
   }
-  return make("div", { class: "stack" }, make("span", { class: "faint", "aria-hidden": "true" }, words), track);
+  return make("div", { class: "stack" }, make("span", { class: "secondary", "aria-hidden": "true" }, words), track);
 }
 
 /**
@@ -118,5 +118,5 @@ function legend(waits, hidden, limit_ms) {
     return make("span", {}, make("i", { class: `key stage-${stage}` }), `${stageName(stage)} ${whole(ms)}${behind}`);
   });
   const limit = make("span", {}, make("i", { class: "key line" }), `limit ${limit_ms} ms`);
-  return make("p", { class: "legend faint", "aria-hidden": "true" }, ...keys.flatMap((key) => [key, " "]), limit);
+  return make("p", { class: "legend secondary", "aria-hidden": "true" }, ...keys.flatMap((key) => [key, " "]), limit);
 }

@@ -41,7 +41,7 @@ function line(view, turn, longest_ms, now_ms) {
     ...turn.actions.map((/** @type {string} */ action) => ACTIONS[action] ?? action),
     short(turn.session),
   ];
-  const more = make("span", { class: "faint facts" }, facts.join(" · "));
+  const more = make("span", { class: "secondary facts" }, facts.join(" · "));
   const what = make("span", { class: "what" }, waits(turn, longest_ms), make("span", { class: "reason" }, words), more);
   return make("li", {}, link(view, { turn: turn.id }, { class: "turn" }, figure, what));
 }

@@ -48,7 +48,7 @@ export function turnPage(view, turn, now_ms, players) {
 function head(turn, now_ms) {
   const facts = [clock(turn.started_at, now_ms), turn.agent, turn.outcome ?? "running", turn.reason].filter(Boolean);
   const question = turn.total_verdict === "over" ? "Why was it slow?" : "Where did its time go?";
-  return make("div", { class: "head" }, make("h2", {}, question), make("p", { class: "faint" }, facts.join(" · ")));
+  return make("div", { class: "head" }, make("h2", {}, question), make("p", { class: "secondary" }, facts.join(" · ")));
 }
 
 /** @param {TurnRecord} turn to explain, with the setting that would change it */
@@ -123,7 +123,7 @@ function card(turn) {
 function pinLegend() {
   const on = make("span", {}, make("i", { class: "pin on" }), "a mark on the way that the user waited");
   const beside = make("span", {}, make("i", { class: "pin" }), "a mark beside it");
-  return make("p", { class: "legend faint", "aria-hidden": "true" }, on, " ", beside);
+  return make("p", { class: "legend secondary", "aria-hidden": "true" }, on, " ", beside);
 }
 
 /** @param {TurnRecord} turn */
@@ -133,7 +133,7 @@ function words(turn) {
     return [empty("The texts were not stored. ", make("code", {}, "records.text"), " is the setting for it.")];
   }
   const said = make("div", { class: "words" });
-  if (filler) said.append(make("em", {}, `${filler} `), make("span", { class: "faint" }, "(a filler) "));
+  if (filler) said.append(make("em", {}, `${filler} `), make("span", { class: "secondary" }, "(a filler) "));
   if (agent_text.startsWith(played_text) && played_text !== agent_text) {
     said.append(
       played_text,
@@ -146,7 +146,7 @@ function words(turn) {
     make("div", { class: "words user" }, user_text || "(nothing was understood)"),
     make("p", { class: "role" }, "Agent"),
     said,
-    ...(turn.resumed ? [make("p", { class: "faint" }, resumed(turn))] : []),
+    ...(turn.resumed ? [make("p", { class: "secondary" }, resumed(turn))] : []),
   ];
 }
 
@@ -161,10 +161,10 @@ export function resumed({ resumed: times, taken_back_ms }) {
 function done(turn) {
   const took = turn.actions.map((/** @type {string} */ action) => make("li", {}, `It ${ACTIONS[action] ?? action}.`));
   const list = took.length ? make("ul", { class: "plain" }, ...took) : empty("No action was needed.");
-  const route = turn.route ? [make("p", { class: "faint" }, `LLM route: ${turn.route}`)] : [];
+  const route = turn.route ? [make("p", { class: "secondary" }, `LLM route: ${turn.route}`)] : [];
   const passages = (turn.knowledge?.passages ?? []).map((/** @type {any} */ each) => `${each.document} (${each.passage})`);
   const found = `Passages given to the LLM, found in ${turn.knowledge?.took_ms} ms: ${passages.join(", ")}`;
-  const knowledge = passages.length ? [make("p", { class: "faint" }, found)] : [];
+  const knowledge = passages.length ? [make("p", { class: "secondary" }, found)] : [];
   if (!turn.attempts.length) return [list, ...knowledge, ...route];
   const heads = ["LLM", "Role", "Outcome", "Start, ms", "First token, ms", "Cost"];
   const rows = turn.attempts.map((/** @type {any} */ call) =>

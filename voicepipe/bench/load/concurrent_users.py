@@ -197,7 +197,7 @@ class ConcurrentUsers:
             turns=tuple(self._turns),
             cost=self._watch.cost(self._n_users),
             late_p95_ms=late_ms[len(late_ms) * 95 // 100],
-            stray=sum(user.stray for user in self._users),
+            stray=sum(user.n_audio_outside_turns for user in self._users),
             errors=tuple(error for user in self._users for error in user.errors),
         )
 

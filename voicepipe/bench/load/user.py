@@ -127,7 +127,7 @@ class User:
         self.late_ms: list[int] = []
         """The delay of each frame."""
 
-        self.stray = 0
+        self.n_audio_outside_turns = 0
         """Number of pieces of audio outside a turn."""
 
         self.errors: list[str] = []
@@ -214,7 +214,7 @@ class User:
 
     def _add_audio(self, sound: bytes, now_ms: int) -> None:
         if self._turn is None:
-            self.stray += 1
+            self.n_audio_outside_turns += 1
         else:
             self._turn.add_audio(sound, now_ms)
 

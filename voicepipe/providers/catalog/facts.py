@@ -123,7 +123,7 @@ class ProviderFacts:
     also: tuple[str, ...] = ()
     """Other base URLs of the vendor: other regions, other names."""
 
-    yours: bool = False
+    self_hosted: bool = False
     """Whether the address is the user's own, so that any address counts as the vendor's."""
 
     key_env: tuple[str, ...] = ()
@@ -156,7 +156,7 @@ class ProviderFacts:
 
     def owns(self, base_url: str) -> bool:
         """Return whether the server at `base_url` is this vendor's."""
-        return self.yours or base_url.rstrip("/") in (self.base_url, *self.also)
+        return self.self_hosted or base_url.rstrip("/") in (self.base_url, *self.also)
 
     def model(self, name: str) -> ModelFacts:
         """Return the facts of a model: by its name, or by its name without the date that pins it."""

@@ -185,7 +185,7 @@ class _Pool(Generic[B]):
         WebSockets."""
         while self._n_sessions or self._sockets:
             self._changed.clear()
-            self._drop_dead()
+            self._drop_closed()
             self._replace()
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
@@ -196,7 +196,7 @@ class _Pool(Generic[B]):
         for socket in self._sockets:
             socket.leave()
 
-    def _drop_dead(self) -> None:
+    def _drop_closed(self) -> None:
         for socket in [socket for socket in self._sockets if socket.over]:
             self._sockets.discard(socket)
             if socket.up_s is None:

@@ -170,8 +170,8 @@ class MultiplexedSocket(Generic[B]):
     @property
     def is_free(self) -> bool:
         """Whether a turn may begin on it."""
-        has_room = len(self._cancelling) < self._source.plan.contexts
-        return not self.over and self.active is None and has_room and not self.is_old
+        is_below_limit = len(self._cancelling) < self._source.plan.contexts
+        return not self.over and self.active is None and is_below_limit and not self.is_old
 
     @property
     def is_old(self) -> bool:

@@ -89,10 +89,10 @@ class CommitAssembler:
         """Record that more audio was sent."""
         self._fresh = True
 
-    def flush(self, flush: int, *, room: bool = True) -> Final | Literal["commit", "wait"]:
+    def flush(self, flush: int, *, may_return: bool = True) -> Final | Literal["commit", "wait"]:
         """Return the answer if the text is complete; else commit, or wait for the pending commit.
 
-        Without `room` the answer is never returned at once: the calling code has no place for it now.
+        `may_return`: False where the calling code can take no answer now; it is never returned at once then.
         """
         utterance = self._utterance
         if utterance is None:
@@ -104,7 +104,7 @@ class CommitAssembler:
         if latest is not None and not self._fresh:
             latest.flush = flush
             return "wait"
-        if room and not self._fresh:
+        if may_return and not self._fresh:
             return self._final(utterance, flush)
         self._waiting.append(_Commit(utterance, flush))
         self._fresh = False

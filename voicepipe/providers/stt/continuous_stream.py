@@ -141,7 +141,7 @@ class _Stream:
             await self._socket.connected()
             await self._texts.put(TranscriberConnected(self._socket.connect_ms))
             self._up_s = clock.loop_s()
-            while not self._worn_out():
+            while not self._is_expired():
                 for text in await self._next():
                     await self._texts.put(text)
             self._texts.close()
@@ -209,7 +209,7 @@ class _Stream:
             return None
         return self._up_s + lifetime_ms / 1_000
 
-    def _worn_out(self) -> bool:
+    def _is_expired(self) -> bool:
         end_s = self._end_s()
         return end_s is not None and clock.loop_s() >= end_s
 

@@ -126,7 +126,7 @@ class _Stream:
             self._wire.audio(self._socket.encoding.encode(samples))
 
     def flush(self, flush: int) -> None:
-        match self._commits.flush(flush, room=not self._texts.full()):
+        match self._commits.flush(flush, may_return=not self._texts.full()):
             case Final() as answer:
                 self._texts.put_now(answer)
             case "commit":
@@ -152,7 +152,7 @@ class _Stream:
             await self._socket.connected()
             await self._texts.put(TranscriberConnected(self._socket.connect_ms))
             self._up_s = clock.loop_s()
-            while not self._worn_out():
+            while not self._is_expired():
                 await self._receive_next()
             self._texts.close()
         except StageError as failure:
@@ -197,6 +197,6 @@ class _Stream:
             return None
         return max(self._up_s + self._lifetime_ms / 1_000, self._pushed_s + QUIET_S)
 
-    def _worn_out(self) -> bool:
+    def _is_expired(self) -> bool:
         end_s = self._end_s()
         return end_s is not None and not self._commits.waiting and clock.loop_s() >= end_s

@@ -23,17 +23,17 @@ AnswerEvent = TextDelta | CallDelta | Finished
 
 
 class LlmCallListener(Protocol):
-    """Receives the events of LLM calls. Each method but `wait_for_room` returns at once."""
+    """Receives the events of LLM calls. Each method but `wait_for_space` returns at once."""
 
     def on_connected(self, call: LlmCall, event: ModelConnected) -> None: ...
     def on_event(self, call: LlmCall, event: AnswerEvent, now_ms: int) -> None: ...
     def on_complete(self, call: LlmCall) -> None: ...
     def on_failure(self, call: LlmCall, failure: StageError) -> None: ...
-    def lacks_room(self, call: LlmCall) -> bool:
+    def is_full(self, call: LlmCall) -> bool:
         """Return whether no more events may be passed."""
         ...
 
-    async def wait_for_room(self, call: LlmCall) -> None:
+    async def wait_for_space(self, call: LlmCall) -> None:
         """Wait until more events may be passed."""
         ...
 
@@ -72,8 +72,8 @@ class LlmCall(RacingCall[AnswerEvent]):
         async with model.open(addressed) as events:
             async for event in events:
                 self._dispatch(event, listener)
-                if listener.lacks_room(self):
-                    await listener.wait_for_room(self)
+                if listener.is_full(self):
+                    await listener.wait_for_space(self)
         if self.finished is None:
             raise StageBroken("llm", provider=self.spec, why="the answer ended without a finish reason", retryable=True)
         if not self._first.found and self.joiner is None:

@@ -45,18 +45,18 @@ class RoutedModel:
     """Meets the port `Model`. One for each agent; all share what they learn."""
 
     def __init__(
-        self, first: Model, home: str, routes: Routes, *, metadata: Mapping[str, str], ruled: bool = True
+        self, first: Model, home: str, routes: Routes, *, metadata: Mapping[str, str], applies_rules: bool = True
     ) -> None:
         """Route requests to the pool `home`, or, without one, to `first` alone, unless a rule or experiment applies.
 
         Args:
             metadata: what rules may read beside a request's own.
-            ruled: False: no rule and no experiment counts, since the client named this pool or model.
+            applies_rules: False: no rule and no experiment counts, since the client named this pool or model.
         """
         self.name = first.name
         self._first, self._routes, self._metadata = first, routes, metadata
         self._home = PoolChoice(home)
-        self._rules, self._experiments = (routes.rules, routes.experiments) if ruled else ((), ())
+        self._rules, self._experiments = (routes.rules, routes.experiments) if applies_rules else ((), ())
         self._requested_pools: OrderedDict[tuple[str, ...], Pool] = OrderedDict()
 
     def open(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:

@@ -200,13 +200,13 @@ class RoutedAnswer:
             call.waiting.append(event)
             self._runner.spoke(call, now_ms)
 
-    def lacks_room(self, call: LlmCall) -> bool:
+    def is_full(self, call: LlmCall) -> bool:
         """Return whether no more of the call's events may be queued."""
-        return self._events.lacks_room(len(call.waiting))
+        return self._events.is_full(len(call.waiting))
 
-    async def wait_for_room(self, call: LlmCall) -> None:
+    async def wait_for_space(self, call: LlmCall) -> None:
         """Wait until more of the call's events may be queued."""
-        while self.lacks_room(call):
+        while self.is_full(call):
             await self._events.taken()
 
     def on_complete(self, call: LlmCall) -> None:
@@ -371,7 +371,7 @@ class RoutedAnswer:
             return
         silent_ms = now_ms - self._latest_ms
         wait_ms = self._stall_policy.wait_ms(speaker.attempt.candidate, silent_ms, now_ms)
-        wait_s = LOOK_AGAIN_S if self._events.lacks_room() else wait_ms / 1_000
+        wait_s = LOOK_AGAIN_S if self._events.is_full() else wait_ms / 1_000
         if wait_s > 0:
             self._stall_timer = asyncio.get_running_loop().call_later(wait_s, self._look)
         else:

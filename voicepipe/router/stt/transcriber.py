@@ -239,7 +239,7 @@ class FailoverStream:
             if not self._buffer.waits and self._timeout is not None:
                 self._timeout.reschedule(None)
         self._events.put(text)
-        await self._events.room()
+        await self._events.wait_for_space()
 
     def _start_timeout(self) -> None:
         """Start the timeout for a text, where another transcriber might have it sooner."""

@@ -124,7 +124,7 @@ class AudioCache:
             try:
                 n_bytes = await asyncio.to_thread(_write, self._path(key), sound)
                 self._add(key, n_bytes)
-                await self._make_room()
+                await self._evict_oldest()
                 self._health.worked("audio_cache")
             except OSError as problem:  # a full disk costs the cache, and no turn
                 self._health.failed("audio_cache", kind_of(problem), str(problem))
@@ -135,9 +135,9 @@ class AudioCache:
         """Read the list of files."""
         for key, n_bytes in await asyncio.to_thread(_found, self._folder):
             self._add(key, n_bytes)
-        await self._make_room()
+        await self._evict_oldest()
 
-    async def _make_room(self) -> None:
+    async def _evict_oldest(self) -> None:
         while self._n_bytes > self._max_bytes:
             key = next(iter(self._sizes))
             self._remove(key)

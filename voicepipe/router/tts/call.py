@@ -34,7 +34,7 @@ class SynthesizerCandidate:
 
 
 class SynthesizerCallListener(Protocol):
-    """Receives the events of takes. Each method but `wait_for_room` returns at once."""
+    """Receives the events of takes. Each method but `wait_for_space` returns at once."""
 
     def on_audio(self, call: SynthesizerCall, spoken: Spoken) -> None: ...
     def on_event(self, call: SynthesizerCall, event: SpeechEvent) -> None:
@@ -43,7 +43,7 @@ class SynthesizerCallListener(Protocol):
 
     def on_complete(self, call: SynthesizerCall) -> None: ...
     def on_failure(self, call: SynthesizerCall, failure: StageError) -> None: ...
-    async def wait_for_room(self, call: SynthesizerCall) -> None:
+    async def wait_for_space(self, call: SynthesizerCall) -> None:
         """Wait until more audio may be passed."""
         ...
 
@@ -94,7 +94,7 @@ class SynthesizerCall(RacingCall[Spoken]):
                 if isinstance(event, Spoken):
                     has_audio = has_audio or bool(len(event.samples))
                     listener.on_audio(self, self._placed(event))
-                    await listener.wait_for_room(self)
+                    await listener.wait_for_space(self)
                 else:
                     listener.on_event(self, event)
         if self.n_chars and not has_audio:

@@ -198,9 +198,9 @@ class RoutedSpeech:
         if not call.over:
             self._events.put_ahead(event)
 
-    async def wait_for_room(self, call: SynthesizerCall) -> None:
+    async def wait_for_space(self, call: SynthesizerCall) -> None:
         """Wait until more of the take's audio may be queued."""
-        while self._events.lacks_room(len(call.waiting)):
+        while self._events.is_full(len(call.waiting)):
             await self._events.taken()
             self._watch()
 
@@ -262,7 +262,7 @@ class RoutedSpeech:
             self._stall_timer.cancel()
             self._stall_timer = None
         has_text = self._finished or self._progress.clause < len(self._clauses) - 1
-        if self._speaker is None or self._over or not has_text or self._events.lacks_room():
+        if self._speaker is None or self._over or not has_text or self._events.is_full():
             return
         self._stall_timer = asyncio.get_running_loop().call_later(STALL_MS / 1_000, self._stalled)
 

@@ -19,7 +19,7 @@ from voicepipe.server.context import CONTEXT, ServerContext
 from voicepipe.server.streaming import EVENTS, StreamedResponse
 from voicepipe.telemetry.live_feed import EventFilter, FeedEvent, Reader
 
-PULSE_S: Final = 1.0
+CHECK_S: Final = 1.0
 """Interval of checks for changed sessions and for the server's stop."""
 
 LOOP_MS: Final = 5_000
@@ -81,8 +81,8 @@ class _Stream:
         """Send until the server stops, or the credential is no longer valid."""
         await self._send(b"retry: 1000\n\n")
         while not self._context.live_sessions.closing and await self._may_go_on():
-            await self._send(b"".join(await self._pulse()))
-            event = await self._reader.next(PULSE_S)
+            await self._send(b"".join(await self._changes()))
+            event = await self._reader.next(CHECK_S)
             while event is not None:
                 data = event.data if self._is_operator else event.redacted_data
                 await self._send(_event(event.kind, data, event.id))
@@ -109,8 +109,8 @@ class _Stream:
             return True
         return True
 
-    async def _pulse(self) -> list[bytes]:
-        """Send changes other than turns; the holder of a client secret gets only its own turns."""
+    async def _changes(self) -> list[bytes]:
+        """Return the events of changes other than turns; the holder of a client secret gets only its own turns."""
         lost = {"events": self._reader.lost, "gap": self._reader.has_gap}
         if not self._is_operator:
             return self._if_changed("dropped", lost) if any(lost.values()) else []

@@ -50,7 +50,7 @@ async def client_secrets(request: web.Request) -> web.Response:
     principal = await admit_minter(request)
     requested = read_secret_request(await read_body(request))
     minted = await mint_secret(principal, requested, request.app[CONTEXT])
-    return _json(_plain(minted) | (_ours(minted) if requested.voicepipe is not None else {}))
+    return _json(_published_fields(minted) | (_voicepipe_fields(minted) if requested.voicepipe is not None else {}))
 
 
 async def revoke(request: web.Request) -> web.Response:
@@ -83,7 +83,9 @@ async def talk_token(request: web.Request) -> web.Response:
     minted = await context.token_issuer.mint(
         OPEN_PROJECT, msgspec.structs.replace(requested, expires_after=life, voicepipe=extension)
     )
-    return _json(_plain(minted) | {"voicepipe": {"token_id": minted.token_id, "agents": context.agent_choices()}})
+    return _json(
+        _published_fields(minted) | {"voicepipe": {"token_id": minted.token_id, "agents": context.agent_choices()}}
+    )
 
 
 async def jwks(request: web.Request) -> web.Response:
@@ -129,12 +131,12 @@ async def mint_secret(principal: Principal, requested: SecretRequest, context: S
     return minted
 
 
-def _ours(minted: Minted) -> dict[str, Any]:
+def _voicepipe_fields(minted: Minted) -> dict[str, Any]:
     reserved = {"reserved_until": minted.reserved_until_s} if minted.reserved_until_s else {}
     return {"voicepipe": {"token_id": minted.token_id, **reserved}}
 
 
-def _plain(minted: Minted) -> dict[str, Any]:
+def _published_fields(minted: Minted) -> dict[str, Any]:
     return {"value": minted.value, "expires_at": minted.expires_at, "session": session_object(minted.session)}
 
 

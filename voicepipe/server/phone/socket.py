@@ -270,7 +270,7 @@ class PhoneSocket:
     async def _send_queued(self) -> None:
         """Send queued output, as far as the carrier has room. Output behind tones waits until the tones were played:
         the carrier can drop all of its queue, or nothing."""
-        while self._queue and self._sending is None and not self._tones_mark and self._carrier_has_room():
+        while self._queue and self._sending is None and not self._tones_mark and self._carrier_queue_has_space():
             output = self._sending = self._queue.popleft()
             self._n_queued_bytes -= output.n_bytes
             self._plays_until_ms = max(self._plays_until_ms, self.input_ms) + output.n_bytes // BYTES_PER_MS
@@ -285,7 +285,7 @@ class PhoneSocket:
                 if self._sending is output:
                     self._sending = None
 
-    def _carrier_has_room(self) -> bool:
+    def _carrier_queue_has_space(self) -> bool:
         """Return whether the carrier's queue has room for the first queued output."""
         if self.serializer.queue_ms is None:
             return True

@@ -305,7 +305,7 @@ class LiveSessions:
         with self._counting_refusals():
             self._check_open()
             await quotas.check()
-            await self._check_room()
+            await self._check_limits()
             self._reserved_ms.append(monotonic_ms())
             await self.slots.reserve(reservation(project, token_id), quotas)
 
@@ -316,7 +316,7 @@ class LiveSessions:
             Overload: all slots are taken, no process has head-room, or the server is stopping.
         """
         with self._counting_refusals():
-            await self._check_room()
+            await self._check_limits()
 
     def load(self) -> ProcessLoad:
         """Return the load of this process."""
@@ -326,7 +326,7 @@ class LiveSessions:
             return ProcessLoad(len(self._sessions), has_head_room=False)
         return ProcessLoad(len(self._sessions), has_head_room=not self.closing)
 
-    async def _check_room(self) -> None:
+    async def _check_limits(self) -> None:
         self._check_open()
         loads = await self._others.loads() if self._others is not None else ()
         if loads and sum(each.sessions for each in loads) >= self.max_sessions:

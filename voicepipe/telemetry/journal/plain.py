@@ -25,8 +25,8 @@ _MAY_HOLD_SECRETS: Final = frozenset(
 _OF_SETTINGS: Final = frozenset(("instructions", "description", "parameters_json"))
 """Those of these texts that come again in each turn."""
 
-_PICTURE: Final = "url"
-"""Left out: a picture can be megabytes, and the core never reads it."""
+_IMAGE_URL: Final = "url"
+"""Left out: an image can be megabytes, and the core never reads it."""
 
 _PAIRS: Final = "metadata"
 
@@ -84,21 +84,21 @@ def _plain_object(value: Any, names: tuple[tuple[str, str], ...], words: Words) 
 
 def _field(name: str, value: Any, words: Words) -> Any:
     if isinstance(value, str):
-        strike = _struck_once if name in _OF_SETTINGS else _struck
-        text = strike(value) if name in _MAY_HOLD_SECRETS and value else value
-        return "" if name == _PICTURE else words(text) if name in TEXTS else text
+        redaction = _redacted_once if name in _OF_SETTINGS else _redacted
+        text = redaction(value) if name in _MAY_HOLD_SECRETS and value else value
+        return "" if name == _IMAGE_URL else words(text) if name in TEXTS else text
     if name == _PAIRS:
-        return [[key, _struck(text) if words is as_it_is else ""] for key, text in value]
+        return [[key, _redacted(text) if words is as_it_is else ""] for key, text in value]
     return plain(value, words)
 
 
-def _struck(text: str) -> str:
+def _redacted(text: str) -> str:
     """Return the text without its secrets, at its old length: tokens are estimated from the lengths of texts."""
-    struck = redact(text)
-    return text if struck == text else struck[: len(text)].ljust(len(text), "*")
+    redacted = redact(text)
+    return text if redacted == text else redacted[: len(text)].ljust(len(text), "*")
 
 
-_struck_once = lru_cache(maxsize=128)(_struck)
+_redacted_once = lru_cache(maxsize=128)(_redacted)
 """Only for texts of settings: what users and tools say is not kept."""
 
 

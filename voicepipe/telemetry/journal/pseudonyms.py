@@ -38,7 +38,7 @@ _KNOWN: Final = frozenset(
     | _words_of(
         phrase
         for lists in LISTENERS.values()
-        for part in (lists.acknowledges, lists.stops, lists.polite)
+        for part in (lists.acknowledges, lists.stops, lists.discourse_markers)
         for phrase in part
     )
     | _words_of(SOUNDS)

@@ -175,7 +175,7 @@ class JournalWriter:
         if len(self._open) * self._settings.session_mb > self._settings.total_mb:
             files.give_up()
             log_event("journal_refused", level=logging.WARNING, why="too many open journals for journals.total_mb")
-        self.guard(self._make_room)
+        self.guard(self._evict_oldest)
 
     def end(self, files: SessionFiles, stem: str, n_lost: int) -> None:
         """End a session's journal, with the number of lost events: close its files after all queued writes. Never
@@ -190,7 +190,7 @@ class JournalWriter:
         self._session_files.discard(files)
         self._open.discard(stem)
 
-    def _make_room(self) -> None:
+    def _evict_oldest(self) -> None:
         """Delete files that are too old, and then the oldest until all open journals can grow to their limit."""
         oldest_ms = clock.unix_ms() - self._settings.keep_days * _DAY_MS
         old = sorted((path for path in self._files() if _stem(path) not in self._open), key=_began_ms)

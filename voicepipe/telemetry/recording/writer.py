@@ -137,10 +137,10 @@ class RecordingWriter:
     def enqueue(self, task: _Task, n_bytes: int = 0) -> bool:
         """Queue a task for the thread, with its bytes of audio. Never waits: a task beyond the limits is dropped and
         counted. Return whether the task was queued."""
-        has_room = self._queued_bytes - self._done_bytes + n_bytes <= MAX_QUEUED_BYTES and self._put(task)
-        self._queued_bytes += n_bytes if has_room else 0
-        self.dropped += not has_room
-        return has_room
+        fits = self._queued_bytes - self._done_bytes + n_bytes <= MAX_QUEUED_BYTES and self._put(task)
+        self._queued_bytes += n_bytes if fits else 0
+        self.dropped += not fits
+        return fits
 
     def count_done(self, n_bytes: int) -> None:
         """Count audio that has left the queue. In the thread."""
@@ -295,13 +295,13 @@ class _CallFile:
         if self._file is None or not len(samples):
             return
         try:
-            has_room = self._writer.count_written(self._file.write(channel, PlacedAudio(placed.start, samples)))
+            fits = self._writer.count_written(self._file.write(channel, PlacedAudio(placed.start, samples)))
         except OSError as failure:
             self._writer.failed(failure)
             self._stop(is_usable=False)
             log_event("recording_stopped", level=logging.WARNING, session=self._session, why="the disk failed")
             return
-        if not has_room:
+        if not fits:
             self._stop(is_usable=True)
             why = "recordings.total_mb is reached, and no older recording can be deleted"
             log_event("recording_stopped", level=logging.WARNING, session=self._session, why=why)

@@ -97,10 +97,10 @@ class _ConnectionThread:
                 self._connection = sqlite3.connect(path, timeout=BUSY_MS / 1_000, isolation_level=None)
                 prepare(self._connection)
             except ConfigError as refusal:
-                self._let_go()
+                self._disconnect()
                 raise ConfigError(f"{path}: {refusal}") from None
             except (sqlite3.Error, OSError) as why:
-                self._let_go()
+                self._disconnect()
                 otherwise = "move it away to start with an empty one, or try `sqlite3 FILE .recover`."
                 raise ConfigError(
                     f"{path}: expected a voicepipe database, but it can't be read: {why}. The file was left as it was; "
@@ -123,7 +123,7 @@ class _ConnectionThread:
 
     async def close(self) -> None:
         if self._connection is not None:
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._let_go)
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
         self.abandon()
 
     def abandon(self) -> None:
@@ -135,7 +135,7 @@ class _ConnectionThread:
             raise StoreError("the store is closed")
         return self._connection
 
-    def _let_go(self) -> None:
+    def _disconnect(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -27,7 +27,7 @@ the user pauses.
 _APOSTROPHE: Final = "\u2019"
 _TOKEN: Final = re.compile(rf"[^\W_]+(?:['{_APOSTROPHE}][^\W_]+)*")
 _QUOTES: Final = " \"')\u2019\u201d\u00bb"
-_TRAILS_OFF: Final = ("...", "\u2026", "-", "\u2013", "\u2014")
+ELLIPSES_AND_DASHES: Final = ("...", "\u2026", "-", "\u2013", "\u2014")
 _CLOSES: Final = tuple(".!?\u3002\uff01\uff1f\u061f\u0964")
 _GOES_ON: Final = tuple(",;:\uff0c\u3001\uff1b\uff1a\u060c")
 """ASCII's, the ellipsis and the dashes, and those of Chinese, Japanese, Arabic and Hindi."""
@@ -86,7 +86,7 @@ def unfinished(text: str, language: str | None = None, *, after_question: bool =
 
 
 def _by_punctuation(text: str) -> float:
-    if text.endswith(_TRAILS_OFF):
+    if text.endswith(ELLIPSES_AND_DASHES):
         return SPELLING
     if text.endswith(_CLOSES):
         return CLOSED

@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from voicepipe.turn.endpointing.completeness import ANSWERED, LIKELY_UNFINISHED, SPELLING, unfinished, words_of
+from voicepipe.turn.endpointing.completeness import (
+    ANSWERED,
+    ELLIPSES_AND_DASHES,
+    LIKELY_UNFINISHED,
+    SPELLING,
+    unfinished,
+    words_of,
+)
 from voicepipe.turn.endpointing.completeness import OPEN as OPENING
 from voicepipe.turn.endpointing.strategy import Evidence
 from voicepipe.turn.endpointing.unspaced import N_UNSPACED_PER_WORD, is_unspaced
@@ -46,7 +53,6 @@ _MIN_SCORE: Final = 0.001
 """Scores are cut to this and to 1 less this: no model is surer."""
 
 _QUOTES: Final = " \"')\u2019\u201d\u00bb\u300d"
-_TRAILS_OFF: Final = ("...", "\u2026", "-", "\u2013", "\u2014")
 _QUESTIONS: Final = tuple("?\uff1f\u061f\u037e")
 _CLOSES: Final = tuple(".!\u3002\uff01\uff0e\u0964\u06d4\u0589\u1362")
 _GOES_ON: Final = tuple(",;:\uff0c\u3001\uff1b\uff1a\u060c\u061b\u1363")
@@ -194,7 +200,7 @@ def count_words(text: str) -> int:
 
 def _ending(text: str, completeness: float) -> Ending:
     stripped = text.rstrip(_QUOTES)
-    if _breaks_off(completeness) or stripped.endswith(_TRAILS_OFF):
+    if _breaks_off(completeness) or stripped.endswith(ELLIPSES_AND_DASHES):
         return Ending.BROKEN_OFF
     if stripped.endswith(_QUESTIONS):
         return Ending.QUESTION
