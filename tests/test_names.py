@@ -130,6 +130,8 @@ EXEMPT: Final = {
         ("web/docs/desk.md", name): "an appointment desk, as a clinic has one: the guide's example"
         for name in ("web/docs/desk", "An appointment desk, from nothing to a page")
     },
+    ("voicepipe/evals/scenario.py", "say"): "the key of a step in the file of a scenario",
+    ("voicepipe/turn/commands.py", "SayFiller"): "the stored name of a command",
     ("voicepipe/bench/load/concurrent_users.py", "stray"): "a field of the rows that the load bench stores",
     **{
         (file, "allowed_callers"): "a published field of tools of MCP servers"
@@ -148,6 +150,9 @@ EXEMPT: Final = {
 
 BANNED_IN: Final = {
     ("voicepipe",): {
+        "say": "push (a clause), speak, send, report",
+        "says": "speaks, yields",
+        "said": "spoken, sent, reported, words",
         "room": "capacity, space, noise (of a room); evict",
         "ours": "voicepipe, own",
         "yours": "self_hosted (vendor), your settings",
@@ -410,6 +415,8 @@ def test_a_word_is_banned_in_some_folders() -> None:
     assert banned_in("voicepipe/router", "has_room")
     assert banned_in("voicepipe/providers/catalog", "yours")
     assert banned_in("voicepipe/turn", "polite")
+    assert banned_in("voicepipe/providers", "_n_said")
+    assert banned_in("voicepipe/ports", "Said")
     assert banned_in("voicepipe/server", "has_head_room") == ()
     assert banned_in("voicepipe/server", "NoHeadRoom") == ()
 

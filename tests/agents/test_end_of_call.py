@@ -65,7 +65,7 @@ async def test_the_words_of_the_reply_that_ends_the_call_are_played(
     async with fake_server(END) as server, calling(server.url, session={}) as user:
         server.vendor.llm.cue(goodbye)
         if is_spoken:
-            await user.say(speech)
+            await user.speak(speech)
         else:
             await user.send("response.create")
         with pytest.raises(ConnectionError):
@@ -107,7 +107,7 @@ def call_that_ends(words: str) -> Scenario:
 def test_agent_speaks_up_once(ends: bool) -> None:
     """Then the session ends, if it is set to."""
     scenario = Scenario(idle_timeout_ms=IDLE_MS, idle_ends=ends)
-    scenario.says()
+    scenario.utters()
     scenario.answers(duration_ms=1_000)
     for number in range(2):
         got = scenario.passes(1_000 + IDLE_MS)
@@ -121,14 +121,14 @@ def test_agent_speaks_up_once(ends: bool) -> None:
 
 def test_agent_speaks_up_again_after_the_user_spoke() -> None:
     scenario = Scenario(idle_timeout_ms=IDLE_MS, idle_ends=True)
-    scenario.says()
+    scenario.utters()
     scenario.answers(duration_ms=1_000)
     for _ in range(3):
         assert CommitSilence() in scenario.passes(1_000 + IDLE_MS)
         scenario.goes_silent(30_000)
         scenario.answers("Are you there?", 1_000)
         scenario.passes(1_500)
-        scenario.says("Yes.")
+        scenario.utters("Yes.")
         scenario.answers(duration_ms=1_000)
     assert EndSession() not in scenario.driver.commands
 
@@ -138,7 +138,7 @@ async def test_a_session_ends_after_a_silence(fake_server: Any, speech: Samples)
     more = {"agents.default.idle_timeout_ms": 1_000, "agents.default.idle_ends": True}
     async with fake_server(more) as server, calling(server.url, session={}) as user:
         server.vendor.llm.usual = LlmCue(tokens=tokens("Yes?"))
-        await user.say(speech, then_silence_ms=1_500)
+        await user.speak(speech, then_silence_ms=1_500)
         with pytest.raises(ConnectionError):
             await user.until("no such event")
         assert user.close_code == 1000

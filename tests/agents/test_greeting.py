@@ -49,7 +49,7 @@ async def test_the_agent_speaks_first_and_the_model_knows(fake_server: Any, spee
             assert server.vendor.llm.received == [], "the words are known"
             found = await record(server, turn_of(done))
             assert (found["cause"], found["outcome"], found["played_text"]) == ("greeting", "completed", SPOKEN)
-            await user.say(speech, then_silence_ms=1_500)
+            await user.speak(speech, then_silence_ms=1_500)
             await user.until("response.done")
         messages = (await server.vendor.llm.nth(0)).question["messages"]
     assert [(each["role"], each["content"]) for each in messages][1] == ("assistant", SPOKEN)

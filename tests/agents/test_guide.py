@@ -59,7 +59,7 @@ async def test_the_hooks_of_the_guide_know_the_user() -> None:
     agent: Agent = names["agent"]
     async with calling_agent(agent, calls("appointments"), "None.") as call:
         assert await call.greeting() == "Hello, there."
-        assert await call.says("Have I an appointment?") == "None."
+        assert await call.speaks("Have I an appointment?") == "None."
         assert call.results == ["[]"]
 
 

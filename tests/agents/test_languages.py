@@ -112,7 +112,7 @@ async def turns_of(server: Any) -> list[dict[str, Any]]:
 
 
 async def say(user: User, speech: Samples) -> None:
-    await user.say(speech)
+    await user.speak(speech)
     await user.until("response.done")
 
 

@@ -170,7 +170,7 @@ def test_old_audio_is_dropped(agent: Samples) -> None:
     echo = EchoDetector()
     for i in range(200):
         echo.plays(agent[: 200 * MS], RATE_HZ, i * 200)
-    assert len(echo._said) <= (3 * MAX_DELAY_MS) // 200
+    assert len(echo._played) <= (3 * MAX_DELAY_MS) // 200
 
 
 @pytest.mark.parametrize("rate_hz", [8_000, 16_000, 24_000])

@@ -16,7 +16,7 @@ from voicepipe.bench.llm_prompts import read_prompts
 from voicepipe.bench.llm_report import CSV_COLUMNS, runs, table, write_csv
 from voicepipe.cli import main
 from voicepipe.errors import ConfigError
-from voicepipe.ports.model import Said, Text, Usage
+from voicepipe.ports.model import Content, Text, Usage
 from voicepipe.testing.fakes.cues import Cut, LlmCue, Status
 from voicepipe.testing.fakes.model import FakeModel
 from voicepipe.testing.fakes.vendor import FakeVendor
@@ -70,8 +70,8 @@ async def test_cold_prompts_are_unique_and_warm_ones_sent_before() -> None:
     assert len({request.session for request in cold}) == 4
     assert len(warm) == 6
     assert {request.messages for request in warm} == {
-        (Said("user", (Text("one"),)),),
-        (Said("user", (Text("two"),)),),
+        (Content("user", (Text("one"),)),),
+        (Content("user", (Text("two"),)),),
     }
     assert len({request.session for request in warm}) == 1
 

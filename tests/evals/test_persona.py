@@ -12,7 +12,7 @@ from voicepipe.cli import main
 from voicepipe.errors import StageError
 from voicepipe.evals.persona import JUDGE_RULES, PERSONA_RULES, NamedModel, Persona, judged
 from voicepipe.evals.speech import Utterance
-from voicepipe.ports.model import Said, Text
+from voicepipe.ports.model import Content, Text
 from voicepipe.testing.fakes.cues import LlmCue, Status, tokens
 from voicepipe.testing.fakes.model import FakeModel
 from voicepipe.testing.fakes.vendor import FakeVendor
@@ -43,8 +43,8 @@ async def test_a_judge_answers_yes_or_gives_a_reason(answer: str, why: str) -> N
     assert await judged(named, "User: Hello", "It is polite.") == why
     (received,) = fake.script.received
     system, user = received.question.messages
-    assert system == Said("system", (Text(JUDGE_RULES),))
-    assert isinstance(user, Said)
+    assert system == Content("system", (Text(JUDGE_RULES),))
+    assert isinstance(user, Content)
     assert user.parts == (Text("The conversation:\nUser: Hello\n\nThe statement: It is polite."),)
 
 
@@ -64,7 +64,7 @@ async def test_a_persona_answers_the_agent() -> None:
     assert await Persona(named, speak).next_words("books a table", dialogue) == "For four."
     messages = fake.script.received[0].question.messages
     expected = [("system", f"{PERSONA_RULES}books a table"), ("user", "(The call begins.)"), *dialogue]
-    assert [(each.role, each.parts) for each in messages if isinstance(each, Said)] == [
+    assert [(each.role, each.parts) for each in messages if isinstance(each, Content)] == [
         (role, (Text(text),)) for role, text in expected
     ]
 

@@ -64,7 +64,7 @@ async def test_a_text_is_synthesized_once() -> None:
         said = await speech.utterance((Part(text="A table."),), DATA, "x/y", "ann")
         assert abs(said.voiced_until_ms - MARGIN_MS - 480) <= 30
     (only,) = fake.speeches
-    assert only.said == ["A table."]
+    assert only.clauses == ["A table."]
     assert np.abs(said.samples).max() > 1_000
 
 

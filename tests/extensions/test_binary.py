@@ -63,7 +63,7 @@ def test_events_stay_text_beside_them() -> None:
 
 async def turn(user: User, question: Samples, *, in_binary: bool) -> Samples:
     """The sound of an answer to a spoken question."""
-    await (user.say_binary(question) if in_binary else user.say(question))
+    await (user.speak_binary(question) if in_binary else user.speak(question))
     await user.until("response.done")
     return user.sound()
 

@@ -30,7 +30,7 @@ def murmur() -> Samples:
 async def talking(server: Any, user: User, question: Samples) -> None:
     """The agent answers at length."""
     server.vendor.llm.cue(LlmCue(tokens=tokens(LONG)))
-    await user.say(question)
+    await user.speak(question)
     await user.until("response.done")
 
 
@@ -48,13 +48,13 @@ async def test_a_murmur_stops_nothing_and_leaves_nothing(server: Any, question: 
     async with calling(server.base_url, session=DUCKING) as user:
         await talking(server, user, question)
         server.vendor.stt.cue(SttCue(text="Mm-hmm."))
-        await user.say(murmur)
+        await user.speak(murmur)
         restored = await user.until("voicepipe.agent.unducked")
         assert event_kinds(user) == [*TURN, "voicepipe.agent.ducked", "voicepipe.agent.unducked"]
         # On a busy machine the STT's text may miss the deadline of 280 ms: without words nothing is stopped either.
         assert restored["reason"] in ("acknowledgement", "no_words")
         assert len(server.vendor.llm.received) == 1
-        await user.say(question)
+        await user.speak(question)
         await user.until("response.done")
     latest = server.vendor.stt.received[-1]
     assert len(latest.samples) / 16_000 < 2.2, "the question, its padding and little else"
@@ -69,7 +69,7 @@ async def test_interruption_is_notified_in_order(server: Any, question: Samples)
     """
     async with calling(server.base_url, session=DUCKING) as user:
         await talking(server, user, question)
-        await user.say(question)
+        await user.speak(question)
         yielded = await user.until("voicepipe.agent.interrupted")
         kinds = event_kinds(user)[len(TURN) :]
         assert kinds[0] == "voicepipe.agent.ducked"
@@ -83,8 +83,8 @@ async def test_no_ducking_events_without_the_extension(server: Any, question: Sa
     async with calling(server.base_url, session=QUICK) as user:
         await talking(server, user, question)
         server.vendor.stt.cue(SttCue(text="Mm-hmm."))
-        await user.say(murmur)
-        await user.say(question)
+        await user.speak(murmur)
+        await user.speak(question)
         await user.until("input_audio_buffer.committed")
         assert event_kinds(user) == [*TURN, *TURN]
         await user.until("response.done")
@@ -96,7 +96,7 @@ async def test_immediate_is_what_hosted_services_do(server: Any, question: Sampl
     async with calling(server.base_url, session=session) as user:
         await talking(server, user, question)
         server.vendor.stt.cue(SttCue(text=""))
-        await user.say(murmur)
+        await user.speak(murmur)
         await user.until("input_audio_buffer.committed")
         assert event_kinds(user) == [*TURN, *TURN]
 

@@ -54,7 +54,7 @@ async def test_record_uses_playback_reports(server: Any, question: Samples) -> N
     impossible.
     """
     async with calling(server.base_url, session=REPORTING) as user:
-        await user.say(question)
+        await user.speak(question)
         stopped = await user.until("input_audio_buffer.speech_stopped")
         done = await user.until("response.done")
         (item,) = done["response"]["output"]
@@ -70,12 +70,12 @@ async def test_record_uses_playback_reports(server: Any, question: Samples) -> N
 
 async def test_interrupted_answer_is_truncated_to_the_played_word(server: Any, question: Samples) -> None:
     async with calling(server.base_url, session=REPORTING) as user:
-        await user.say(question)
+        await user.speak(question)
         done = await user.until("response.done")
         (item,) = done["response"]["output"]
         assert item["content"][0]["transcript"] == "It is noon. Anything else?"
         await report(user, item["id"], 1, 0)
-        await user.say(question)
+        await user.speak(question)
         await user.until("input_audio_buffer.speech_started")
         await report(user, item["id"], 1, 0)
         await user.send("conversation.item.retrieve", item_id=item["id"])

@@ -20,7 +20,7 @@ SOUND_MS = 4_000
 def answered(deadlines: Deadlines | None = None) -> Scenario:
     """A spoken question, and an answer of four seconds that has left for the client at once."""
     scenario = Scenario(interruption="immediate", deadlines=deadlines)
-    scenario.says()
+    scenario.utters()
     scenario.answers(TEXT, SOUND_MS)
     return scenario
 
@@ -223,7 +223,7 @@ def test_a_lying_client_harms_only_its_own_record(
     for after_ms, played_ms, input_ms in first:
         scenario.reports(played_ms, input_ms=input_ms, after_ms=after_ms)
     scenario.passes(SOUND_MS + deadlines.progress_ms)
-    scenario.says()
+    scenario.utters()
     scenario.answers(TEXT, SOUND_MS)
     for after_ms, played_ms, input_ms in second:
         scenario.reports(played_ms, input_ms=input_ms, of=0, after_ms=after_ms)

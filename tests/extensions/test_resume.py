@@ -73,7 +73,7 @@ AT_ONCE = 6
 async def call(server: Any, question: Samples, session: dict[str, Any], cut_after: int | None) -> tuple[Any, ...]:
     """One turn; its line breaks after that many events of it. Returns all that the client came to know."""
     async with reconnecting_user(server.base_url, session) as user:
-        await user.say(question)
+        await user.speak(question)
         n_before = len(user.events)
         while cut_after is not None and len(user.events) < n_before + cut_after:
             await user.next()
@@ -94,7 +94,7 @@ async def test_a_line_that_breaks_after_any_event_of_a_turn(
     """The played audio and the history are the same as without the cut."""
     whole = await call(server, question, session, None)
     async with reconnecting_user(server.base_url, session) as user:
-        await user.say(question)
+        await user.speak(question)
         before = len(user.events)
         await user.until("response.done")
         n_events = len(user.events) - before
@@ -117,7 +117,7 @@ async def test_a_line_that_breaks_in_mid_sentence(server: Any, question: Samples
     whole = await call(server, question, PATIENT, None)
     async with reconnecting_user(server.base_url, PATIENT) as user:
         n_sent = spoken_ms * WIRE_HZ // 1_000 + 7  # not at a whole millisecond
-        await user.say(question[:n_sent])
+        await user.speak(question[:n_sent])
         await user.send("input_audio_buffer.append", audio="AA==")  # half a sample, which is lost with the line
         await user.send("conversation.item.retrieve", item_id="nobody")
         await user.until("error")  # so all of that has been transcribed
@@ -147,7 +147,7 @@ async def test_it_breaks_again_and_again(server: Any, question: Samples) -> None
     """Each time with the latest secret, and each time after one more event."""
     whole = await call(server, question, SESSION, None)
     async with reconnecting_user(server.base_url, SESSION) as user:
-        await user.say(question)
+        await user.speak(question)
         secrets = {user.secret}
         while not any(event["type"] == "response.done" for event in user.events):
             await user.next()
@@ -167,7 +167,7 @@ async def test_the_newest_line_wins(server: Any, question: Samples) -> None:
         async with asyncio.timeout(WAIT_S):
             await before.receive()
         assert before.closed
-        await user.say(question)
+        await user.speak(question)
         done = await user.until("response.done")
         assert done["response"]["status"] == "completed"
 
@@ -212,7 +212,7 @@ async def test_a_wrong_or_used_secret_learns_nothing(server: Any, question: Samp
         closing = await user.line.receive()
         assert closing.data == 4001, closing
         user.line = user.lines[-2]
-        await user.say(question)
+        await user.speak(question)
         assert (await user.until("response.done"))["response"]["status"] == "completed"
 
 

@@ -128,7 +128,7 @@ def test_deadlines_stand_still_while_the_line_is_down() -> None:
 
 def test_deadlines_run_again_afterwards() -> None:
     scenario = Scenario(deadlines=Deadlines(transcript_ms=1_000, first_output_ms=1_500))
-    scenario.says()
+    scenario.utters()
     scenario.is_away(60_000)
     assert scenario.outcomes() == []
     scenario.passes(1_600)
@@ -138,7 +138,7 @@ def test_deadlines_run_again_afterwards() -> None:
 def test_a_line_that_breaks_before_the_first_sound_leaves_no_hole() -> None:
     """Only the breath before the first word had been sent: the reply is audible when the rest is, and not before."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.token()
     scenario.clause()
@@ -158,7 +158,7 @@ def test_a_line_that_breaks_before_the_first_sound_leaves_no_hole() -> None:
 def test_a_reply_that_was_missed_is_spoken_when_the_client_is_back() -> None:
     """All of it had been sent, and none had arrived."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.answers(duration_ms=4_000)
     scenario.is_away(10_000, missed_ms=4_000)
     back_ms = scenario.driver.now_ms
@@ -174,7 +174,7 @@ def test_a_reply_that_was_missed_is_spoken_when_the_client_is_back() -> None:
 
 def test_delivered_audio_counts_as_played_meanwhile() -> None:
     scenario = Scenario(interruption="immediate")
-    scenario.says()
+    scenario.utters()
     scenario.answers(duration_ms=4_000)
     scenario.is_away(10_000, missed_ms=1_000)
     scenario.speaks()

@@ -26,7 +26,7 @@ def of_kind(events: list[Event], kind: str) -> list[Event]:
 async def test_a_page_can_follow_a_turn(server: Any, question: Samples) -> None:
     """Marks and verdicts come while it runs, its record at the end, and they agree."""
     async with calling(server.base_url, session=WATCHING) as user:
-        await user.say(question)
+        await user.speak(question)
         done = await user.until("response.done")
         (item,) = done["response"]["output"]
         turn_id = done["response"]["metadata"]["voicepipe_turn"]
@@ -49,7 +49,7 @@ async def test_a_page_can_follow_a_turn(server: Any, question: Samples) -> None:
 
 async def test_no_turn_events_without_the_extension(server: Any, question: Samples) -> None:
     async with calling(server.base_url, session=QUICK) as user:
-        await user.say(question)
+        await user.speak(question)
         await user.until("response.done")
         assert not [kind for kind in user.kinds() if kind.startswith("voicepipe.")]
 
@@ -61,20 +61,20 @@ def test_moved_mark_is_notified_again() -> None:
     scenario.pauses()
     scenario.speaks()
     scenario.pauses()
-    voiced = [what.at_ms for what in scenario.said(a.TurnMarked) if what.mark == "voiced_last"]
+    voiced = [what.at_ms for what in scenario.notified(a.TurnMarked) if what.mark == "voiced_last"]
     assert len(voiced) == 2
     assert voiced[0] < voiced[1]
 
 
 def test_each_notification_comes_once() -> None:
     scenario = Scenario(watched=True)
-    scenario.says()
+    scenario.utters()
     scenario.answers()
     scenario.passes(5_000)
     (record,) = scenario.driver.records.values()
-    notified = [(what.mark, what.at_ms) for what in scenario.said(a.TurnMarked)]
+    notified = [(what.mark, what.at_ms) for what in scenario.notified(a.TurnMarked)]
     assert sorted(notified) == sorted(record.marks)
-    spans = [what.span for what in scenario.said(a.StageJudged)]
+    spans = [what.span for what in scenario.notified(a.StageJudged)]
     assert sorted(span.stage for span in record.stages) == sorted({span.stage for span in spans})
     assert len(set(spans)) == len(spans)
 
@@ -83,7 +83,7 @@ def test_watching_changes_nothing_else() -> None:
     """The same scenario with and without a subscriber gives the same commands, apart from the turn events."""
     stories = Scenario(watched=True), Scenario()
     for scenario in stories:
-        scenario.says()
+        scenario.utters()
         scenario.answers()
         scenario.passes(5_000)
     watched, not_watched = (scenario.driver.commands for scenario in stories)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from voicepipe.ports.model import Model, ModelRequest, Said, Text
+from voicepipe.ports.model import Content, Model, ModelRequest, Text
 from voicepipe.ports.synthesizer import Synthesizer, Voice
 from voicepipe.ports.transcriber import Samples, Transcriber, TranscriptionOptions
 from voicepipe.providers.local.llm import open_model
@@ -41,7 +41,7 @@ class TestSmolLm(ModelConformance):
 
     @pytest.fixture
     def question(self) -> ModelRequest:
-        messages = (Said("user", (Text("Say hello."),)),)
+        messages = (Content("user", (Text("Say hello."),)),)
         return ModelRequest(model="smollm2-135m", messages=messages, max_output_tokens=24)
 
 

@@ -12,6 +12,7 @@ from voicepipe.config.agents import AgentSettings
 from voicepipe.errors import StageRefused
 from voicepipe.ports.model import (
     Called,
+    Content,
     Finished,
     Function,
     Image,
@@ -20,7 +21,6 @@ from voicepipe.ports.model import (
     ModelEvent,
     ModelRequest,
     Returned,
-    Said,
     Text,
     TextDelta,
     Usage,
@@ -42,9 +42,9 @@ def model(settings: ProviderSettings) -> Model:
     return llm.open_model(Spec("local", "smollm2-135m"), settings)
 
 
-def said(role: str, text: str) -> Said:
+def said(role: str, text: str) -> Content:
     """A message of one text."""
-    return Said(role, (Text(text),))  # type: ignore[arg-type]
+    return Content(role, (Text(text),))  # type: ignore[arg-type]
 
 
 def request(*messages: Message, session: str = "", max_output_tokens: int = 16) -> ModelRequest:
@@ -196,7 +196,7 @@ async def test_forced_calls_are_refused(model: Model, tool_choice: str) -> None:
 
 async def test_pictures_are_refused(model: Model) -> None:
     """It would describe a picture that it has not seen."""
-    message = Said("user", (Text("What is this?"), Image("data:image/png;base64,AA==")))
+    message = Content("user", (Text("What is this?"), Image("data:image/png;base64,AA==")))
     with pytest.raises(StageRefused, match="expected text alone, got a picture") as refused:
         await answer(model, request(message, said("assistant", "A cat."), said("user", "Which colour?")))
     assert (refused.value.status, refused.value.retryable) == (400, False)

@@ -44,7 +44,7 @@ def synthesizer_at(socket_path: Path) -> Synthesizer:
 async def samples_said(synthesizer: Synthesizer, text: str = "Hello there.") -> int:
     """How much sound there was."""
     async with synthesizer.open(Voice(model="hibari")) as speech:
-        speech.say(text)
+        speech.push(text)
         speech.finish()
         return sum([spoken.samples.size async for spoken in audio_of(speech)])
 
@@ -127,7 +127,7 @@ async def test_a_killed_engine_breaks_the_turn_and_comes_back(socket_path: Path)
         assert await said_something(synthesizer)
         os.kill(killed, signal.SIGSTOP)  # so that it is killed before the sentence is over
         async with synthesizer.open(Voice(model="hibari")) as speech, asyncio.TaskGroup() as group:
-            speech.say("This goes on and on and on, for as long as anybody listens.")
+            speech.push("This goes on and on and on, for as long as anybody listens.")
             reading = group.create_task(failure_of(audio_of(speech)), name="reading")
             while speech._speaking is None:  # type: ignore[attr-defined]  # noqa: ASYNC110 no event says so
                 await asyncio.sleep(0)

@@ -33,7 +33,7 @@ async def spoken(synthesizer: Synthesizer, *clauses: str, voice: Voice = VOICE) 
     """All sound of one turn."""
     async with synthesizer.open(voice) as speech, asyncio.timeout(WAIT_S):
         for clause in clauses:
-            speech.say(clause)
+            speech.push(clause)
         speech.finish()
         return [sound async for sound in audio_of(speech)]
 
@@ -107,7 +107,7 @@ async def test_too_many_clauses_are_refused(synthesizer: Synthesizer) -> None:
     """A model that never ends does not fill the memory."""
     async with synthesizer.open(VOICE) as speech:
         for _ in range(tts.MAX_CLAUSES + 1):
-            speech.say("On and on.")
+            speech.push("On and on.")
         with pytest.raises(StageRefused, match="expected 256 waiting clauses at most"):
             await anext(audio_of(speech))
 

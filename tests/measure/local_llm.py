@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from voicepipe.config.agents import AgentSettings
-from voicepipe.ports.model import Model, ModelRequest, Said, Text, TextDelta
+from voicepipe.ports.model import Content, Model, ModelRequest, Text, TextDelta
 from voicepipe.providers.local import llm
 from voicepipe.providers.local.process import start_engine
 from voicepipe.registry import ProviderSettings, Spec
@@ -43,7 +43,10 @@ def questions_in(path: Path) -> list[Question]:
 
 async def answer_to(model: Model, question: Question) -> str:
     """Ask with the shipped instructions; return the whole answer."""
-    messages = Said("system", (Text(AgentSettings().instructions),)), Said("user", (Text(question.text),))
+    messages = (
+        Content("system", (Text(AgentSettings().instructions),)),
+        Content("user", (Text(question.text),)),
+    )
     async with model.open(ModelRequest(model=llm.MODEL, messages=messages)) as events:
         return "".join([event.text async for event in events if isinstance(event, TextDelta)])
 

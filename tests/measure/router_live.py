@@ -50,7 +50,7 @@ from voicepipe import clock
 from voicepipe.bench.simulate_world import HANG, World, WorldOptions, draw_world
 from voicepipe.cli.simulate import drawn_turns
 from voicepipe.errors import StageBroken
-from voicepipe.ports.model import Finished, Model, ModelEvent, ModelRequest, Said, Text, TextDelta, Usage
+from voicepipe.ports.model import Content, Finished, Model, ModelEvent, ModelRequest, Text, TextDelta, Usage
 from voicepipe.router.build import build_pool
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.options import RouterOptions
@@ -129,7 +129,7 @@ class DrawnModel:
 
     async def _events(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
         question = request.messages[-1]
-        assert isinstance(question, Said)
+        assert isinstance(question, Content)
         assert isinstance(question.parts[0], Text)
         turn = int(question.parts[0].text)
         session = turn // TURNS_PER_SESSION

@@ -39,7 +39,7 @@ import uvloop
 
 from tests.router.measure import PRICES, routed
 from voicepipe import clock
-from voicepipe.ports.model import Finished, Model, ModelEvent, ModelRequest, Said, Text, TextDelta
+from voicepipe.ports.model import Content, Finished, Model, ModelEvent, ModelRequest, Text, TextDelta
 from voicepipe.router.build import build_pool
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.hedging import Planner
@@ -162,7 +162,7 @@ before the first token."""
 
 async def one(model: Model, session: str, causes: Causes) -> tuple[float, ...]:
     """Ask once; return the row `MEASURED`."""
-    messages = (Said("system", (Text(PROMPT),)), Said("user", (Text("When does it open?"),)))
+    messages = (Content("system", (Text(PROMPT),)), Content("user", (Text("When does it open?"),)))
     request = ModelRequest(model="m", messages=messages, session=session)
     before, at_first = causes.counts(), tuple[int, ...]()
     first_ns, began_ns = 0, time.thread_time_ns()

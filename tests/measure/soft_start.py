@@ -97,7 +97,7 @@ async def say(user: User, samples: Samples, silence_ms: int, *, telephone: bool)
     whole = np.concatenate((samples, np.zeros(silence_ms * WIRE_HZ // 1_000, np.int16)))
     if not telephone:
         began_ms = clock.monotonic_ms()
-        await user.say_in_real_time(whole)
+        await user.speak_in_real_time(whole)
         return began_ms
     audio = encode_mulaw(Resampler(WIRE_HZ, G711_HZ).push(whole))
     n_frame, began_ms = G711_HZ // 50, clock.monotonic_ms()

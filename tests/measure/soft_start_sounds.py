@@ -89,7 +89,7 @@ async def speak(listener: Listener, question: Samples, sound: Samples | None) ->
             lead = np.zeros(LEAD_MS * WIRE_HZ // 1_000, np.int16)
             rest = np.concatenate((lead, played[: SOUND_MS * WIRE_HZ // 1_000]))
             n_left = (LEAD_MS + SOUND_MS + QUIET_MS) // FRAME_MS
-        await user.say(np.pad(rest[:N_FRAME], (0, N_FRAME - len(rest[:N_FRAME]))))
+        await user.speak(np.pad(rest[:N_FRAME], (0, N_FRAME - len(rest[:N_FRAME]))))
         rest, n = rest[N_FRAME:], n + 1
         n_left = None if n_left is None else n_left - 1
     return began_ms

@@ -245,7 +245,7 @@ class Synthesizer:
         """Begin a turn's speech."""
         yield self
 
-    def say(self, clause: str) -> None:
+    def push(self, clause: str) -> None:
         """Do nothing: the script gives the audio."""
 
     def finish(self) -> None:

@@ -52,7 +52,7 @@ async def test_a_call_is_answered_and_what_was_played_is_reported_by_marks(
     server: Any, carrier: FakeCarrier, http: aiohttp.ClientSession, no: bytes
 ) -> None:
     async with carrier.calling(http, webhook(server)) as call:
-        call.say(no)
+        call.speak(no)
         await played(call)
         assert call.n_marks > 0
         await eventually(lambda: estimate(server))
@@ -70,7 +70,7 @@ async def test_a_carrier_that_holds_audio_back_is_in_the_record_as_an_estimate(
 ) -> None:
     async with carrier.calling(http, webhook(server)) as call:
         call.hold_frames = 15
-        call.say(no)
+        call.speak(no)
         await played(call)
         # Before the call ends: of a call that has ended, messages that were not read are not read any more.
         estimated_ms = await eventually(lambda: estimate(server))
@@ -85,9 +85,9 @@ async def test_speech_over_the_agent_clears_what_the_carrier_has_not_played(
     server.vendor.llm.cue(LlmCue(tokens=tokens(LONG)))
     server.vendor.stt.cue(SttCue(text="Tell me a lot."), SttCue(text="Stop, that is enough now."))
     async with carrier.calling(http, webhook(server)) as call:
-        call.say(no)
+        call.speak(no)
         await call.until(lambda: len(call.played) > 8_000)
-        call.say(no + no)
+        call.speak(no + no)
         await call.until(lambda: bool(call.cleared))
         assert call.cleared[0] > 0
         await call.until(lambda: len(server.vendor.llm.received) > 1)  # before that the call is only left
@@ -103,7 +103,7 @@ async def test_pressed_keys_are_text_for_the_agent_and_stop_it(
 ) -> None:
     server.vendor.llm.cue(LlmCue(tokens=tokens(LONG)))
     async with carrier.calling(http, webhook(server)) as call:
-        call.say(no)
+        call.speak(no)
         await call.until(lambda: len(call.played) > 8_000)
         await call.press("12#")
         await call.until(lambda: bool(call.cleared))
@@ -122,7 +122,7 @@ async def test_the_agent_hangs_up_after_its_last_word(
 ) -> None:
     server.vendor.llm.cue(LlmCue(before_calls=tokens("Goodbye, and thank you."), calls=END))
     async with carrier.calling(http, webhook(server)) as call:
-        call.say(no)
+        call.speak(no)
         await call.ended()
         assert call.close_code == 1000
         assert call.played
@@ -137,7 +137,7 @@ async def test_the_end_of_a_call_waits_for_the_last_mark(
     monkeypatch.setattr("voicepipe.server.phone.socket.LAST_MARK_S", 30.0)  # on a slow machine, too
     server.vendor.llm.cue(LlmCue(before_calls=tokens("Goodbye, and thank you."), calls=END))
     async with carrier.calling(http, webhook(server)) as call:
-        call.say(no)
+        call.speak(no)
         await call.until(lambda: bool(call.played) and 0 < call.unplayed_bytes <= 5 * FRAME_BYTES)
         call.stall(20)
         await call.ended()
@@ -150,7 +150,7 @@ async def test_a_carrier_that_never_returns_the_last_mark_ends_no_later_than_its
 ) -> None:
     server.vendor.llm.cue(LlmCue(before_calls=tokens("Goodbye, and thank you."), calls=END))
     async with carrier.calling(http, webhook(server)) as call:
-        call.say(no)
+        call.speak(no)
         await call.until(lambda: bool(call.played) and 0 < call.unplayed_bytes <= 5 * FRAME_BYTES)
         call.stall(100_000)
         await call.ended()
@@ -164,7 +164,7 @@ async def test_a_call_is_transferred_after_the_announcement(
     transfer = CallCue("transfer_call", ('{"to":"sales"}',), "c1")
     server.vendor.llm.cue(LlmCue(before_calls=tokens("I connect you with sales."), calls=(transfer,)))
     async with carrier.calling(http, webhook(server)) as call:
-        call.say(no)
+        call.speak(no)
         await call.ended()
         assert call.unplayed_bytes == 0
         assert await carrier.outcome(http, webhook(server), call) == "+4930999"
@@ -177,7 +177,7 @@ async def test_the_agent_presses_keys_and_the_conversation_goes_on(
     press = CallCue("send_dtmf", ('{"digits":"4711#"}',), "c1")
     server.vendor.llm.cue(LlmCue(calls=(press,)))
     async with carrier.calling(http, webhook(server)) as call:
-        call.say(no)
+        call.speak(no)
         assert await carrier.pressed(call) == "4711#"
         await played(call)
         result = server.vendor.llm.received[-1].question["messages"][-1]["content"]
@@ -200,7 +200,7 @@ async def test_garbage_is_counted_and_the_call_goes_on(
     async with carrier.calling(http, webhook(server)) as call:
         for message in carrier.garbage:
             await call.send_raw(message)
-        call.say(no)
+        call.speak(no)
         await played(call)
     async with http.get(f"{server.url}/metrics") as answer:
         lines = (await answer.text()).splitlines()
@@ -213,7 +213,7 @@ async def test_a_connection_that_is_cut_ends_the_session(
 ) -> None:
     server.vendor.llm.cue(LlmCue(tokens=tokens(LONG)))
     async with carrier.calling(http, webhook(server)) as call:
-        call.say(no)
+        call.speak(no)
         await call.until(lambda: len(call.played) > 8_000)
         call.cut()
     turn, *_ = await turns(server, 1)
@@ -249,12 +249,12 @@ async def test_twenty_calls_at_once_with_speech_keys_interruptions_and_transfers
     async def talk(n: int) -> str:
         async with carrier.calling(http, webhook(server), n=n) as call:
             if n % 4 == 0:
-                call.say(no)
+                call.speak(no)
             else:
                 await call.press(f"{n}#")
             if n % 4 == 2:
                 await call.until(lambda: len(call.played) > 8_000)
-                call.say(no + no)
+                call.speak(no + no)
                 await call.until(lambda: bool(call.cleared))
             if n % 4 == 3:
                 await call.ended()

@@ -59,7 +59,7 @@ async def test_keys_that_the_carrier_does_not_take_are_an_error_for_the_agent(
     telnyx.api.refused = "send_dtmf"
     async with fake_server(TOOLS | telnyx.settings) as server, telnyx.calling(http, webhook(server)) as call:
         server.vendor.llm.cue(PRESS, LlmCue(tokens=tokens("That did not work.")))
-        call.say(no)
+        call.speak(no)
         await played(call)
         assert "did not take them" in server.vendor.llm.received[-1].question["messages"][-1]["content"]
         assert await metric(server, "failed") == 1
@@ -73,7 +73,7 @@ async def test_keys_at_vonage_need_the_private_key(fake_server: Any, http: aioht
     }
     async with fake_server(TOOLS | settings) as server, vonage.calling(http, webhook(server)) as call:
         server.vendor.llm.cue(PRESS, LlmCue(tokens=tokens("That did not work.")))
-        call.say(no)
+        call.speak(no)
         await played(call)
         assert "can't be pressed on this line" in server.vendor.llm.received[-1].question["messages"][-1]["content"]
 
@@ -85,7 +85,7 @@ async def test_tones_are_no_part_of_the_answer_behind_them(
     twilio = FakeTwilio()
     async with fake_server(TOOLS | twilio.settings) as server, twilio.calling(http, webhook(server)) as call:
         server.vendor.llm.cue(PRESS, LlmCue(tokens=tokens("Now I wait.")))
-        call.say(no)
+        call.speak(no)
         assert await twilio.pressed(call) == "12"
         await call.until(lambda: call.n_marks > 1)
         await played(call)
@@ -103,7 +103,7 @@ async def test_a_key_of_the_user_stops_the_tones_of_the_agent(
     press = CallCue("send_dtmf", (f'{{"digits":"{"7" * 32}"}}',), "c1")
     async with fake_server(TOOLS | twilio.settings) as server, twilio.calling(http, webhook(server)) as call:
         server.vendor.llm.cue(LlmCue(calls=(press,)), LlmCue(tokens=tokens("Too late."), hold=hold))
-        call.say(no)
+        call.speak(no)
         await call.until(lambda: bool(call.played))
         await call.press("5#")
         await call.until(lambda: bool(call.cleared))

@@ -50,7 +50,7 @@ async def test_stt_gets_the_bytes_of_the_carrier(
     async with carrier.opened(), fake_server(settings(deepgram) | carrier.settings) as server:
         server.vendor.llm.usual = LlmCue(tokens=tokens("It is noon."))
         async with carrier.calling(http, webhook(server)) as call:
-            call.say(no)
+            call.speak(no)
             await played(call)
             await call.hang_up()
         (turn,) = await turns(server, 1)
@@ -75,7 +75,7 @@ async def test_fallback_without_8_khz_gets_the_utterance_resampled(
     async with carrier.opened(), fake_server(settings(deepgram, **more) | carrier.settings) as server:
         server.vendor.llm.usual = LlmCue(tokens=tokens("It is noon."))
         async with carrier.calling(http, webhook(server)) as call:
-            call.say(no)
+            call.speak(no)
             await played(call)
             await call.hang_up()
         (turn,) = await turns(server, 1)

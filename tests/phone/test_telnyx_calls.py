@@ -48,7 +48,7 @@ async def test_the_user_of_a_dialed_call_talks_in_alaw(
 ) -> None:
     calling = telnyx.calling(http, webhook(server), carrier.signer, carrier.api, dialed=True, encoding="PCMA")
     async with calling as call:
-        call.say(no.translate(telnyx.ALAW_OF_MULAW))
+        call.speak(no.translate(telnyx.ALAW_OF_MULAW))
         await played(call)
         await call.hang_up()
     turn, *_ = await turns(server, 1)
@@ -60,7 +60,7 @@ async def test_a_call_whose_stream_breaks_is_ended(
     server: Any, carrier: FakeTelnyx, http: aiohttp.ClientSession, no: bytes
 ) -> None:
     async with carrier.calling(http, webhook(server)) as call:
-        call.say(no)
+        call.speak(no)
         await played(call)
         call.cut()
         assert await carrier.outcome(http, webhook(server), call) == "hung up"
@@ -103,7 +103,7 @@ async def test_a_transfer_that_is_refused_ends_the_call(
     server.vendor.llm.cue(LlmCue(tokens=tokens("I connect you with sales."), calls=(transfer,)))
     carrier.api.refused = "transfer"
     async with carrier.calling(http, webhook(server)) as call:
-        call.say(no)
+        call.speak(no)
         assert await carrier.outcome(http, webhook(server), call) == "hung up"
     await eventually(lambda: _failed(server))
     assert await metric(server, "transferred") == 0
@@ -214,7 +214,7 @@ async def test_a_hang_up_that_fails_is_tried_again_while_that_may_help(
 ) -> None:
     monkeypatch.setattr(routes, "RETRY_WAITS_S", (0, 0, 0))
     async with carrier.calling(http, webhook(server)) as call:
-        call.say(no)
+        call.speak(no)
         await played(call)
         carrier.api.answer = web.Response(status=status)
         call.cut()
@@ -227,7 +227,7 @@ async def test_a_hang_up_that_fails_once_ends_the_call(
 ) -> None:
     monkeypatch.setattr(routes, "RETRY_WAITS_S", (0, 0, 0))
     async with carrier.calling(http, webhook(server)) as call:
-        call.say(no)
+        call.speak(no)
         await played(call)
         carrier.api.n_to_refuse = 1
         call.cut()

@@ -53,7 +53,7 @@ async def test_a_transfer_to_an_unknown_name_does_not_end_the_call(
     wrong = CallCue("transfer_call", ('{"to":"nowhere"}',), "c1")
     server.vendor.llm.cue(LlmCue(calls=(wrong,)), LlmCue(tokens=tokens("There is nobody there.")))
     async with calling(http, webhook(server), SECRET) as call:
-        call.say(no)
+        call.speak(no)
         await played(call)
         result = server.vendor.llm.received[-1].question["messages"][-1]["content"]
         assert "Expected one of sales" in result
@@ -148,7 +148,7 @@ async def test_the_server_calls_a_number_and_the_agent_talks(
     assert dialed["Url"].startswith(f"{webhook(dialing)}?dial=")
     picked_up = {"Direction": "outbound-api", "AnsweredBy": "human", "number": dialed["From"], "to": dialed["To"]}
     async with calling(http, dialed["Url"], SECRET, call_sid=call_sid, **picked_up) as call:
-        call.say(no)
+        call.speak(no)
         await played(call)
         await call.hang_up()
     turn, *_ = await turns(dialing, 1)
@@ -197,7 +197,7 @@ async def test_keys_pressed_before_the_agent_speaks_stop_what_it_is_about_to_say
     hold = Hold()
     server.vendor.llm.cue(LlmCue(tokens=tokens("Too late."), hold=hold))
     async with calling(http, webhook(server), SECRET) as call:
-        call.say(no)
+        call.speak(no)
         await call.until(lambda: len(server.vendor.llm.received) > 0)
         await call.press("7#")
         await call.until(lambda: len(server.vendor.llm.received) > 1)
@@ -232,7 +232,7 @@ async def test_an_agent_may_talk_to_a_machine(fake_server: Any, http: aiohttp.Cl
     async with fake_server(SETTINGS | {"phone.main.voicemail": "talk"}) as server:
         machine = {"Direction": "outbound-api", "AnsweredBy": "machine_end_beep"}
         async with calling(http, webhook(server), SECRET, **machine) as call:
-            call.say(no)
+            call.speak(no)
             await played(call)
         assert await metric(server, "voicemail") == 1
 
@@ -279,8 +279,8 @@ async def test_a_voice_does_not_cut_the_keys_that_the_agent_presses(
     ):
         server.vendor.llm.cue(LlmCue(calls=(press,)))
         server.vendor.llm.usual = LlmCue(tokens=tokens("Thank you."))
-        call.say(no)
+        call.speak(no)
         await call.until(lambda: bool(call.played))
-        call.say(no + no)
+        call.speak(no + no)
         assert await keys_received(call) == "471108159#"
         assert call.cleared == []

@@ -54,7 +54,7 @@ async def test_clauses_keep_their_numbers() -> None:
     """A clause that can't be spoken has a number and no audio; the TTS gets no request for it."""
     inner = FakeSynthesizer(TtsCue())
     received = await speak(NormalizingSynthesizer(inner), VOICE, "**One**, ", "```x = 1```", "\U0001f389", "costs $5.")
-    assert inner.speeches[0].said == ["One,", "costs five dollars."]
+    assert inner.speeches[0].clauses == ["One,", "costs five dollars."]
     assert {spoken.clause for spoken in received} == {0, 3}
 
 
@@ -69,7 +69,7 @@ async def test_language_of_the_voice() -> None:
     """Numbers are read in it."""
     inner = FakeSynthesizer(TtsCue())
     await speak(NormalizingSynthesizer(inner), Voice(model="any", language="de-CH"), "5 km")
-    assert inner.speeches[0].said == ["fünf Kilometer"]
+    assert inner.speeches[0].clauses == ["fünf Kilometer"]
 
 
 class TimedSynthesizer:
@@ -90,7 +90,7 @@ class TimedSynthesizer:
 
     async def __aexit__(self, *failure: object) -> None: ...
 
-    def say(self, clause: str) -> None:
+    def push(self, clause: str) -> None:
         self._said.append(clause)
 
     def finish(self) -> None: ...

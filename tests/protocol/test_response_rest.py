@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from voicepipe.errors import ProtocolError
-from voicepipe.ports.model import Called, Image, Message, Returned, Said, Text
+from voicepipe.ports.model import Called, Content, Image, Message, Returned, Text
 from voicepipe.protocol.chat_response import TokensUsed
 from voicepipe.protocol.response_rest_answer import ResponseWriter, item_id, response_of
 from voicepipe.protocol.response_rest_items import (
@@ -121,12 +121,12 @@ HISTORY: list[dict[str, Any]] = [
     {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
 ]
 MESSAGES: list[Message] = [
-    Said("system", (Text("Be brief."),)),
-    Said("user", (Image("https://a/b.png", "high"),)),
+    Content("system", (Text("Be brief."),)),
+    Content("user", (Image("https://a/b.png", "high"),)),
     Called("c1", "f", "{}"),
     Returned("c1", "rain"),
-    Said("assistant", (Text("Rain."),)),
-    Said("assistant", (Text("No."),)),
+    Content("assistant", (Text("Rain."),)),
+    Content("assistant", (Text("No."),)),
 ]
 
 
@@ -142,7 +142,7 @@ def test_items_are_messages_of_the_port_also_once_stored() -> None:
 def test_text_alone_is_a_message_of_the_user() -> None:
     (item,) = read_items("Hm?")
     assert isinstance(item, MessageItem)
-    assert list(messages_of([item])) == [Said("user", (Text("Hm?"),))]
+    assert list(messages_of([item])) == [Content("user", (Text("Hm?"),))]
     assert instruction_position([item]) is None
     assert instruction_position(items({"role": "user", "content": "Hm?"}, {"role": "developer", "content": "a"})) == 1
     assert instruction_position(items({"type": "reasoning", "id": "rs_1"})) is None

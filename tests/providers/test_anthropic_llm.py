@@ -12,6 +12,7 @@ from voicepipe.errors import ConfigError, StageBroken, StageError, StageRefused
 from voicepipe.ports.model import (
     CallDelta,
     Called,
+    Content,
     Finished,
     Function,
     Image,
@@ -19,7 +20,6 @@ from voicepipe.ports.model import (
     ModelEvent,
     ModelRequest,
     Returned,
-    Said,
     Text,
     Usage,
 )
@@ -31,7 +31,7 @@ from voicepipe.testing.fakes.cues import LlmCue
 from voicepipe.testing.fakes.vendor import FakeVendor
 
 SPEC = Spec("anthropic", "claude-haiku-4-5")
-HI = ModelRequest(model="claude-haiku-4-5", messages=(Said("user", (Text("Hi"),)),))
+HI = ModelRequest(model="claude-haiku-4-5", messages=(Content("user", (Text("Hi"),)),))
 Settings = Callable[..., ProviderSettings]
 
 
@@ -51,12 +51,12 @@ async def test_request_as_a_whole(vendor: FakeVendor, model: Model) -> None:
         ModelRequest(
             model="claude-haiku-4-5",
             messages=(
-                Said("system", (Text("Be brief."),)),
-                Said("assistant", (Text("Hello!"),)),
-                Said("user", (Text("Where?"), Image("https://x.example/p.png"))),
+                Content("system", (Text("Be brief."),)),
+                Content("assistant", (Text("Hello!"),)),
+                Content("user", (Text("Where?"), Image("https://x.example/p.png"))),
                 Called("c 1", "look_up", '{"x": 1}'),
                 Returned("c 1", "Oslo"),
-                Said("user", (Text("Quick!"),)),
+                Content("user", (Text("Quick!"),)),
             ),
             functions=(Function("look_up", "Looks up.", '{"type": "object"}'), Function("stop", "", "")),
             tool_choice="look_up",
@@ -167,7 +167,7 @@ def test_wrong_options_are_named(settings: Settings, options: dict[str, str], wo
 
 async def test_models_without_prefill_get_an_instruction_to_continue(vendor: FakeVendor, settings: Settings) -> None:
     """A greeting without a user's answer, or an answer that another model has to finish."""
-    ends = (*HI.messages, Said("assistant", (Text("The answer is "),)))
+    ends = (*HI.messages, Content("assistant", (Text("The answer is "),)))
     await answer(open_model(SPEC, settings()), ModelRequest(model="m", messages=ends))
     assert (await vendor.llm.nth(0)).question["messages"][-1]["content"][0]["text"] == "The answer is"
     await answer(open_model(SPEC, settings(model_refuses="prefill")), ModelRequest(model="m", messages=ends))

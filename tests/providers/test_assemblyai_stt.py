@@ -148,7 +148,7 @@ async def test_audio_messages_are_as_long_as_the_vendor_takes(
         push(stream, SECOND)
         stream.begin(2)
         push(stream, SECOND)
-        await call.say(turn("yes no", 900, call.received_ms + 900, end_of_turn=True))
+        await call.send(turn("yes no", 900, call.received_ms + 900, end_of_turn=True))
         assert [await next_text(stream), await next_text(stream)] == [Final(1, 1, "yes"), Final(2, 0, "no")]
 
 
@@ -176,9 +176,9 @@ async def test_session_ends_before_it_expires(
         push(stream, SECOND)
         stream.flush(1)
         await call.until(lambda: call.controls == ["ForceEndpoint"])
-        await call.say(turn("yes", 0, 900))
+        await call.send(turn("yes", 0, 900))
         assert await next_text(stream) == Interim(1, "yes")
-        await call.say(turn("yes", 0, 960, end_of_turn=True))
+        await call.send(turn("yes", 0, 960, end_of_turn=True))
         assert await next_text(stream) == Final(1, 1, "yes")
         assert [event async for event in stream] == [EndOfTurn(1, 0.9)]
 
@@ -195,15 +195,15 @@ def test_limits_are_the_vendors() -> None:
 async def test_turn_as_it_goes(vendor: FakeAssemblyAi, make_transcriber: MakeTranscriber) -> None:
     """Unsure words are shown; an utterance's end is reported at once; the turn's end then adds nothing."""
     async with calling(vendor, make_transcriber()) as (stream, call):
-        await call.say(turn("book", 0, 300))
+        await call.send(turn("book", 0, 300))
         assert await next_text(stream) == Interim(1, "book")
-        await call.say(turn("book a table", 0, 700, utterance="Book a table."))
+        await call.send(turn("book a table", 0, 700, utterance="Book a table."))
         assert await next_text(stream) == Final(1, 0, "book a table")
-        await call.say(turn("book a table", 0, 700, end_of_turn=True))
+        await call.send(turn("book a table", 0, 700, end_of_turn=True))
         stream.flush(1)
         assert await next_text(stream) == Final(1, 1, "book a table")
         push(stream, SECOND)
-        await call.say(turn("for two", 1_000, 1_600, order=1))
+        await call.send(turn("for two", 1_000, 1_600, order=1))
         assert await next_text(stream) == Interim(1, "book a table for two")
 
 
@@ -212,11 +212,11 @@ async def test_the_vendors_confidence_comes_with_the_end_alone(
 ) -> None:
     """Not with words that are still said, and not a second time with the formatted turn."""
     async with calling(vendor, make_transcriber()) as (stream, call):
-        await call.say(turn("yes please", 0, 500, utterance="Yes, please."))
-        await call.say(turn("yes please", 0, 500, end_of_turn=True))
+        await call.send(turn("yes please", 0, 500, utterance="Yes, please."))
+        await call.send(turn("yes please", 0, 500, end_of_turn=True))
         assert await next_end_of_turn(stream) == EndOfTurn(1, 0.9)
-        await call.say(turn("Yes, please.", 0, 500, end_of_turn=True, formatted=True))
-        await call.say(turn("now", 600, 800, order=1))
+        await call.send(turn("Yes, please.", 0, 500, end_of_turn=True, formatted=True))
+        await call.send(turn("now", 600, 800, order=1))
         assert await anext(aiter(stream)) == Final(1, 0, "Yes, please.")
         assert await anext(aiter(stream)) == Interim(1, "Yes, please. now")
 
@@ -224,11 +224,11 @@ async def test_the_vendors_confidence_comes_with_the_end_alone(
 async def test_user_continues_after_an_utterance(vendor: FakeAssemblyAi, make_transcriber: MakeTranscriber) -> None:
     """The turn is not over: its text is said again from its beginning, and nothing of it twice."""
     async with calling(vendor, make_transcriber()) as (stream, call):
-        await call.say(turn("I would", 0, 400, utterance="I would"))
+        await call.send(turn("I would", 0, 400, utterance="I would"))
         assert await next_text(stream) == Final(1, 0, "I would")
-        await call.say(turn("I would like", 0, 700))
+        await call.send(turn("I would like", 0, 700))
         assert await next_text(stream) == Interim(1, "I would like")
-        await call.say(turn("I would like tea", 0, 900, end_of_turn=True))
+        await call.send(turn("I would like tea", 0, 900, end_of_turn=True))
         assert await next_text(stream) == Final(1, 0, "I would like tea")
 
 
@@ -238,13 +238,13 @@ async def test_formatted_turn_answers_nothing_and_revises(
     """It comes after the turn's end, perhaps when the next flush waits."""
     async with calling(vendor, make_transcriber()) as (stream, call):
         stream.flush(1)
-        await call.say(turn("yes please", 0, 500, end_of_turn=True, language="en"))
+        await call.send(turn("yes please", 0, 500, end_of_turn=True, language="en"))
         assert await next_text(stream) == Final(1, 1, "yes please", "en")
         push(stream, SECOND)
         stream.flush(2)
-        await call.say(turn("Yes, please.", 0, 500, end_of_turn=True, formatted=True))
+        await call.send(turn("Yes, please.", 0, 500, end_of_turn=True, formatted=True))
         assert await next_text(stream) == Final(1, 0, "Yes, please.", "en")
-        await call.say(turn("now", 1_500, 1_800, order=1, end_of_turn=True))
+        await call.send(turn("now", 1_500, 1_800, order=1, end_of_turn=True))
         assert await next_text(stream) == Final(1, 2, "Yes, please. now", "en")
 
 
@@ -256,15 +256,15 @@ async def test_no_speech(
     async with calling(vendor, make_transcriber()) as (stream, call):
         stream.flush(1)
         assert await next_text(stream) == Final(1, 1, "")
-        await call.say(turn("yes", 0, 900, end_of_turn=True))
+        await call.send(turn("yes", 0, 900, end_of_turn=True))
         assert await next_text(stream) == Final(1, 0, "yes")
 
 
 async def test_stall_in_a_turn(vendor: FakeAssemblyAi, make_transcriber: MakeTranscriber) -> None:
     """While the user speaks the vendor must answer."""
     async with calling(vendor, make_transcriber(idle_timeout_ms=50)) as (stream, call):
-        await call.say('{"type": "SpeechStarted", "timestamp": 100}')
-        await call.say(turn("yes", 0, 500))
+        await call.send('{"type": "SpeechStarted", "timestamp": 100}')
+        await call.send(turn("yes", 0, 500))
         assert await next_text(stream) == Interim(1, "yes")
         push(stream, SECOND)
         stream.flush(1)
@@ -304,7 +304,7 @@ async def test_documented_error(
 ) -> None:
     """The message before the close says more than the close."""
     async with calling(vendor, make_transcriber()) as (stream, call):
-        await call.say(error(code, words))
+        await call.send(error(code, words))
         await call.hang_up(code, "See Error message for details")
         with pytest.raises(kind) as raised:
             await next_text(stream)
@@ -323,8 +323,8 @@ async def test_message_that_says_nothing_to_us(
     vendor: FakeAssemblyAi, make_transcriber: MakeTranscriber, message: str
 ) -> None:
     async with calling(vendor, make_transcriber()) as (stream, call):
-        await call.say(message)
-        await call.say(turn("yes", 0, 900, end_of_turn=True))
+        await call.send(message)
+        await call.send(turn("yes", 0, 900, end_of_turn=True))
         assert await next_text(stream) == Final(1, 0, "yes")
 
 
@@ -341,6 +341,6 @@ async def test_message_that_breaks(
     vendor: FakeAssemblyAi, make_transcriber: MakeTranscriber, message: str | bytes, why: str
 ) -> None:
     async with calling(vendor, make_transcriber()) as (stream, call):
-        await call.say(message)
+        await call.send(message)
         with pytest.raises(StageBroken, match=why):
             await next_text(stream)

@@ -16,7 +16,7 @@ from voicepipe.providers.cartesia.stt import CartesiaOptions, open_transcriber
 from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.conformance.transcriber import next_end_of_turn, next_text, push
 from voicepipe.testing.conformance.waits import LONG_TIMEOUT_MS, promptly
-from voicepipe.testing.fakes.cartesia_stt import KEY, FakeInk, FakeInkTurns, said, transcript, turn
+from voicepipe.testing.fakes.cartesia_stt import KEY, FakeInk, FakeInkTurns, encoded, transcript, turn
 from voicepipe.testing.fakes.tone import tone
 from voicepipe.testing.fakes.ws_connection import SttConnection
 
@@ -154,17 +154,17 @@ def test_limits_are_the_vendors() -> None:
 async def test_turn_as_it_goes(turns: FakeInkTurns) -> None:
     """The end that is expected is reported at once and answers the flush; the end that follows adds nothing."""
     async with calling(turns, make_transcriber(turns, TURNS)) as (stream, call):
-        await call.say(turn("start"))
-        await call.say(turn("update", "Book a"))
+        await call.send(turn("start"))
+        await call.send(turn("update", "Book a"))
         assert await next_text(stream) == Interim(1, "Book a")
         stream.flush(1)
-        await call.say(turn("eager_end", "Book a table."))
+        await call.send(turn("eager_end", "Book a table."))
         assert await next_text(stream) == Final(1, 1, "Book a table.")
-        await call.say(turn("end", "Book a table."))
+        await call.send(turn("end", "Book a table."))
         push(stream, SECOND)
         await call.until(lambda: call.received_ms == 2_000)
-        await call.say(turn("start"))
-        await call.say(turn("update", " For two"))
+        await call.send(turn("start"))
+        await call.send(turn("update", " For two"))
         assert await next_text(stream) == Interim(1, "Book a table. For two")
     assert call.controls == ["close"]
 
@@ -172,24 +172,24 @@ async def test_turn_as_it_goes(turns: FakeInkTurns) -> None:
 async def test_each_end_has_the_probability_of_its_threshold(turns: FakeInkTurns) -> None:
     """The thresholds are of more speech: 0.4 and 0.2, unless the settings say otherwise."""
     async with calling(turns, make_transcriber(turns, TURNS)) as (stream, call):
-        await call.say(turn("update", "Book a table"))
-        await call.say(turn("eager_end", "Book a table."))
+        await call.send(turn("update", "Book a table"))
+        await call.send(turn("eager_end", "Book a table."))
         assert (await next_end_of_turn(stream)).probability == pytest.approx(0.6)
-        await call.say(turn("end", "Book a table."))
+        await call.send(turn("end", "Book a table."))
         assert (await next_end_of_turn(stream)).probability == pytest.approx(0.8)
 
 
 async def test_end_that_is_taken_back(turns: FakeInkTurns) -> None:
     """The user goes on after an expected end: the whole turn is said again, and nothing of it twice."""
     async with calling(turns, make_transcriber(turns, TURNS)) as (stream, call):
-        await call.say(turn("eager_end", "I would"))
+        await call.send(turn("eager_end", "I would"))
         assert await next_text(stream) == Final(1, 0, "I would")
         push(stream, SECOND)
         await call.until(lambda: call.received_ms == 2_000)
-        await call.say(turn("resume"))
-        await call.say(turn("update", "I would like"))
+        await call.send(turn("resume"))
+        await call.send(turn("update", "I would like"))
         assert await next_text(stream) == Interim(1, "I would like")
-        await call.say(turn("end", "I would like tea."))
+        await call.send(turn("end", "I would like tea."))
         assert await next_text(stream) == Final(1, 0, "I would like tea.")
 
 
@@ -197,11 +197,11 @@ async def test_flush_is_answered_with_what_is_known(turns: FakeInkTurns, monkeyp
     """The vendor takes no flush: after a while its text so far is the answer, and later words revise it."""
     monkeypatch.setattr(stt, "FLUSH_TIMEOUT_MS", 20)
     async with calling(turns, make_transcriber(turns, TURNS)) as (stream, call):
-        await call.say(turn("update", "yes"))
+        await call.send(turn("update", "yes"))
         assert await next_text(stream) == Interim(1, "yes")
         stream.flush(1)
         assert await next_text(stream) == Final(1, 1, "yes")
-        await call.say(turn("end", "Yes, please."))
+        await call.send(turn("end", "Yes, please."))
         assert await next_text(stream) == Final(1, 0, "Yes, please.")
 
 
@@ -209,7 +209,7 @@ async def test_turn_that_goes_on_into_the_next_utterance(turns: FakeInkTurns, mo
     """The vendor still waits when the reply begins: what was answered stays where it was."""
     monkeypatch.setattr(stt, "FLUSH_TIMEOUT_MS", 20)
     async with calling(turns, make_transcriber(turns, TURNS)) as (stream, call):
-        await call.say(turn("update", "book a table"))
+        await call.send(turn("update", "book a table"))
         assert await next_text(stream) == Interim(1, "book a table")
         stream.flush(1)
         assert await next_text(stream) == Final(1, 1, "book a table")
@@ -217,7 +217,7 @@ async def test_turn_that_goes_on_into_the_next_utterance(turns: FakeInkTurns, mo
         stream.begin(2)
         push(stream, SECOND)
         await call.until(lambda: call.received_ms == 3_000)
-        await call.say(turn("end", "Book a table. No, wait."))
+        await call.send(turn("end", "Book a table. No, wait."))
         assert [await next_text(stream), await next_text(stream)] == [
             Final(1, 0, "Book a table."),
             Final(2, 0, "No, wait."),
@@ -234,7 +234,7 @@ async def test_noise_leaves_no_mark(turns: FakeInkTurns, monkeypatch: pytest.Mon
         stream.begin(2)
         push(stream, SECOND)
         await call.until(lambda: call.received_ms == 3_000)
-        await call.say(turn("update", "Hello"))
+        await call.send(turn("update", "Hello"))
         assert await next_text(stream) == Interim(2, "Hello")
 
 
@@ -244,17 +244,17 @@ async def test_noise_leaves_no_mark(turns: FakeInkTurns, monkeypatch: pytest.Mon
 async def test_texts_are_joined_as_they_come(manual: FakeInk) -> None:
     """A chunk may end in a word. Only `flush_done` says that all is there."""
     async with calling(manual, make_transcriber(manual, WHISPER)) as (stream, call):
-        await call.say(transcript("Book a ta"))
+        await call.send(transcript("Book a ta"))
         assert await next_text(stream) == Interim(1, "Book a ta")
-        await call.say(transcript("Book a tab", is_final=True))
+        await call.send(transcript("Book a tab", is_final=True))
         assert await next_text(stream) == Interim(1, "Book a tab")
-        await call.say(transcript("le for"))
+        await call.send(transcript("le for"))
         assert await next_text(stream) == Interim(1, "Book a table for")
         stream.flush(1)
         await call.until(lambda: call.controls == ["finalize"])
-        await call.say(transcript("le for two.", is_final=True))
+        await call.send(transcript("le for two.", is_final=True))
         assert await next_text(stream) == Interim(1, "Book a table for two.")
-        await call.say(said("flush_done"))
+        await call.send(encoded("flush_done"))
         assert await next_text(stream) == Final(1, 1, "Book a table for two.", "en")
 
 
@@ -264,7 +264,7 @@ async def test_ink_2_options(manual: FakeInk) -> None:
     assert transcriber.capabilities.finalize
     async with calling(manual, transcriber) as (stream, call):
         stream.flush(1)
-        await call.say(said("flush_done"))
+        await call.send(encoded("flush_done"))
         assert await next_text(stream) == Final(1, 1, "")
 
 
@@ -297,25 +297,28 @@ async def test_documented_error(
     """The status that the message names counts; without one the stream is broken."""
     vendor = turns if spec is TURNS else manual
     async with calling(vendor, make_transcriber(vendor, spec)) as (stream, call):
-        await call.say(said("error", title="Invalid model", message="Not a model.", status_code=status))
+        await call.send(encoded("error", title="Invalid model", message="Not a model.", status_code=status))
         with pytest.raises(kind, match=r"\(Not a model\.\)") as raised:
             await next_text(stream)
     assert raised.value.retryable is retryable
 
 
-@pytest.mark.parametrize("message", [said("connected"), said("done"), said("novelty", transcript="x", text="y")])
+@pytest.mark.parametrize(
+    "message",
+    [encoded("connected"), encoded("done"), encoded("novelty", transcript="x", text="y")],
+)
 @pytest.mark.parametrize("spec", [TURNS, WHISPER], ids=str)
 async def test_message_that_says_nothing_to_us(turns: FakeInkTurns, manual: FakeInk, spec: Spec, message: str) -> None:
     vendor = turns if spec is TURNS else manual
     async with calling(vendor, make_transcriber(vendor, spec)) as (stream, call):
-        await call.say(message)
-        await call.say(turn("update", "Yes.") if spec is TURNS else transcript("Yes."))
+        await call.send(message)
+        await call.send(turn("update", "Yes.") if spec is TURNS else transcript("Yes."))
         assert await next_text(stream) == Interim(1, "Yes.")
 
 
 @pytest.mark.parametrize("message", ["words", "[1]", '{"type": "turn.update", "transcript": 5}', b"\x00\x01"])
 async def test_message_that_breaks(turns: FakeInkTurns, message: str | bytes) -> None:
     async with calling(turns, make_transcriber(turns, TURNS)) as (stream, call):
-        await call.say(message)
+        await call.send(message)
         with pytest.raises(StageBroken, match=r"expected (a message of the vendor's API|text)"):
             await next_text(stream)

@@ -97,7 +97,7 @@ async def test_silent_context_is_not_gone_on_with(vendor: FakeCartesia, monkeypa
     """It expires after a second: a clause that comes late begins another one, and `done` of the first ends nothing."""
     monkeypatch.setattr(tts, "SILENT_S", -1.0)
     async with voice_at(vendor).open(VOICE) as speech, asyncio.timeout(WAIT_S):
-        speech.say("First.")
+        speech.push("First.")
         sound, n_samples = audio_of(speech), 0
         while n_samples < len(tone("First.")):
             n_samples += len((await anext(sound)).samples)
@@ -105,8 +105,8 @@ async def test_silent_context_is_not_gone_on_with(vendor: FakeCartesia, monkeypa
             async with asyncio.timeout(0.1):
                 await anext(sound)  # only that the clause is over
         call = vendor.calls[0]
-        await call.say_all(vendor.expire(call, call.messages[0]["context_id"]))
-        speech.say("Second.")
+        await call.send_all(vendor.expire(call, call.messages[0]["context_id"]))
+        speech.push("Second.")
         speech.finish()
         rest = [spoken async for spoken in sound]
     assert len(sound_of(rest, 1)) == len(tone("Second."))
@@ -117,7 +117,7 @@ async def test_cancel_names_the_context(vendor: FakeCartesia) -> None:
     vendor.script.cue(TtsCue(hold=Hold(after=4_800)))
     async with connection_pool.lifetime():
         async with voice_at(vendor).open(VOICE) as speech:
-            speech.say("A clause of some length.")
+            speech.push("A clause of some length.")
             await anext(audio_of(speech))
         call = vendor.calls[0]
         await call.until(lambda: len(call.messages) == 3)
@@ -138,9 +138,9 @@ async def test_error_of_no_context(vendor: FakeCartesia) -> None:
     """It ends whatever is spoken on the socket. Older versions have its words in `error`."""
     vendor.script.cue(TtsCue(hold=Hold()))
     async with voice_at(vendor).open(VOICE) as speech:
-        speech.say("Hello.")
+        speech.push("Hello.")
         await vendor.script.nth(0)
-        await vendor.calls[0].say(json.dumps({"type": "error", "done": True, "error": "Bad.", "status_code": 400}))
+        await vendor.calls[0].send(json.dumps({"type": "error", "done": True, "error": "Bad.", "status_code": 400}))
         with pytest.raises(StageRefused, match=r"HTTP 400: refused \(Bad\.\)"):
             await anext(audio_of(speech))
 
@@ -150,9 +150,9 @@ async def test_message_that_says_nothing_to_us(vendor: FakeCartesia) -> None:
     hold = Hold()
     vendor.script.cue(TtsCue(hold=hold))
     async with voice_at(vendor).open(VOICE) as speech, asyncio.timeout(WAIT_S):
-        speech.say("Hello.")
+        speech.push("Hello.")
         speech.finish()
         context = (await vendor.script.nth(0)).question["context"]
-        await vendor.calls[0].say(json.dumps({"type": "phoneme_timestamps", "context_id": context, "done": False}))
+        await vendor.calls[0].send(json.dumps({"type": "phoneme_timestamps", "context_id": context, "done": False}))
         hold.release.set()
         assert len(sound_of([spoken async for spoken in audio_of(speech)], 0)) == len(tone("Hello."))

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from voicepipe.errors import StageBroken, StageRefused
-from voicepipe.ports.model import Model, ModelRequest, Said, Text
+from voicepipe.ports.model import Content, Model, ModelRequest, Text
 from voicepipe.ports.provider_events import ModelConnected
 from voicepipe.providers.anthropic import model as anthropic
 from voicepipe.providers.google import model as google
@@ -20,7 +20,7 @@ from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.waiting import WAIT_S
 
 SPEC = Spec("fake", "m")
-HI = ModelRequest(model="m", messages=(Said("user", (Text("Hi"),)),))
+HI = ModelRequest(model="m", messages=(Content("user", (Text("Hi"),)),))
 
 OPENERS = [openai.open_model, anthropic.open_model, google.open_model]
 

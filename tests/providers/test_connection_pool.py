@@ -322,6 +322,6 @@ class TestConnectionPool(LeavesNothing):
         async with connection_pool.lifetime():
             with connection_pool.keep_ready(source):
                 await ready(vendor, 1)
-                await vendor.calls[0].say(message)
+                await vendor.calls[0].send(message)
                 await closed(vendor.calls[0])
                 await speak_through(source)

@@ -146,7 +146,7 @@ async def test_keep_alive_by_silence_and_orderly_close(
     monkeypatch.setattr(flux, "KEEP_ALIVE_MS", 10)
     async with calling(vendor, make_transcriber()) as (stream, call):
         await call.until(lambda: call.received_ms >= 1_200)
-        await call.say(turn_info("EndOfTurn", "Yes.", 100, call.received_ms))
+        await call.send(turn_info("EndOfTurn", "Yes.", 100, call.received_ms))
         assert await next_text(stream) == Final(1, 0, "Yes.")
     async with promptly():
         await call.closed.wait()
@@ -161,17 +161,17 @@ async def test_keep_alive_by_silence_and_orderly_close(
 async def test_turn_as_it_goes(vendor: FakeFlux, make_transcriber: MakeTranscriber) -> None:
     """The end that is expected is reported at once; the end that follows adds nothing."""
     async with calling(vendor, make_transcriber()) as (stream, call):
-        await call.say(turn_info("StartOfTurn", "book", 0, 400))
+        await call.send(turn_info("StartOfTurn", "book", 0, 400))
         assert await next_text(stream) == Interim(1, "book")
-        await call.say(turn_info("Update", "book a table", 0, 700))
+        await call.send(turn_info("Update", "book a table", 0, 700))
         assert await next_text(stream) == Interim(1, "book a table")
-        await call.say(turn_info("EagerEndOfTurn", "Book a table.", 0, 950, languages=["en"]))
+        await call.send(turn_info("EagerEndOfTurn", "Book a table.", 0, 950, languages=["en"]))
         assert await next_text(stream) == Final(1, 0, "Book a table.", "en")
         stream.flush(1)
         assert await next_text(stream) == Final(1, 1, "Book a table.", "en")
-        await call.say(turn_info("EndOfTurn", "Book a table.", 0, 1_000, trigger="model"))
+        await call.send(turn_info("EndOfTurn", "Book a table.", 0, 1_000, trigger="model"))
         push(stream, SECOND)
-        await call.say(turn_info("Update", "for two", 1_000, 1_800, turn=1))
+        await call.send(turn_info("Update", "for two", 1_000, 1_800, turn=1))
         assert await next_text(stream) == Interim(1, "Book a table. for two")
     assert "ForceEndTurn" not in call.controls
 
@@ -179,11 +179,11 @@ async def test_turn_as_it_goes(vendor: FakeFlux, make_transcriber: MakeTranscrib
 async def test_the_vendors_confidence_comes_with_each_end(vendor: FakeFlux, make_transcriber: MakeTranscriber) -> None:
     """Not with updates: they are of the words before the last ones."""
     async with calling(vendor, make_transcriber()) as (stream, call):
-        await call.say(turn_info("Update", "book a table", 0, 700))
-        await call.say(turn_info("EagerEndOfTurn", "Book a table.", 0, 950))
+        await call.send(turn_info("Update", "book a table", 0, 700))
+        await call.send(turn_info("EagerEndOfTurn", "Book a table.", 0, 950))
         assert await next_end_of_turn(stream) == EndOfTurn(1, 0.9)
-        await call.say(turn_info("TurnResumed", "Book a table", 0, 1_000))
-        await call.say(turn_info("Update", "Book a table for two", 0, 1_400))
+        await call.send(turn_info("TurnResumed", "Book a table", 0, 1_000))
+        await call.send(turn_info("Update", "Book a table for two", 0, 1_400))
         assert await anext(aiter(stream)) == Interim(1, "Book a table")
         assert await anext(aiter(stream)) == Interim(1, "Book a table for two")
 
@@ -191,12 +191,12 @@ async def test_the_vendors_confidence_comes_with_each_end(vendor: FakeFlux, make
 async def test_end_that_is_taken_back(vendor: FakeFlux, make_transcriber: MakeTranscriber) -> None:
     """The user goes on after an expected end: the whole turn is said again, and nothing of it twice."""
     async with calling(vendor, make_transcriber()) as (stream, call):
-        await call.say(turn_info("EagerEndOfTurn", "I would like", 0, 600))
+        await call.send(turn_info("EagerEndOfTurn", "I would like", 0, 600))
         assert await next_text(stream) == Final(1, 0, "I would like")
-        await call.say(turn_info("TurnResumed", "I would like", 0, 700))
-        await call.say(turn_info("Update", "I would like a table", 0, 900))
+        await call.send(turn_info("TurnResumed", "I would like", 0, 700))
+        await call.send(turn_info("Update", "I would like a table", 0, 900))
         assert await next_text(stream) == Interim(1, "I would like a table")
-        await call.say(turn_info("EndOfTurn", "I would like a table.", 0, 1_000))
+        await call.send(turn_info("EndOfTurn", "I would like a table.", 0, 1_000))
         assert await next_text(stream) == Final(1, 0, "I would like a table.")
 
 
@@ -204,9 +204,9 @@ async def test_flush_is_answered_by_what_reaches_so_far(vendor: FakeFlux, make_t
     """The turn is not cut for it. Text that ends before the flush does not answer it."""
     async with calling(vendor, make_transcriber(force_end_after_ms="5000")) as (stream, call):
         stream.flush(1)
-        await call.say(turn_info("Update", "book a", 0, 800))
+        await call.send(turn_info("Update", "book a", 0, 800))
         assert await next_text(stream) == Interim(1, "book a")
-        await call.say(turn_info("Update", "book a table", 0, 1_000))
+        await call.send(turn_info("Update", "book a table", 0, 1_000))
         assert await next_text(stream) == Final(1, 1, "book a table")
     assert call.controls == ["CloseStream"]
 
@@ -215,25 +215,25 @@ async def test_a_word_may_arrive_late(vendor: FakeFlux, make_transcriber: MakeTr
     """No text yet is no answer: the newest audio may hold speech."""
     async with calling(vendor, make_transcriber(force_end_after_ms="5000")) as (stream, call):
         stream.flush(1)
-        await call.say(turn_info("Update", "", 0, 1_250))
-        await call.say(turn_info("StartOfTurn", "yes", 0, 1_300))
+        await call.send(turn_info("Update", "", 0, 1_250))
+        await call.send(turn_info("StartOfTurn", "yes", 0, 1_300))
         assert await next_text(stream) == Final(1, 1, "yes")
         push(stream, SECOND)
         stream.begin(2)
         push(stream, SECOND)
         stream.flush(1)
-        await call.say(turn_info("Update", "", 1_300, 3_500, turn=1))
+        await call.send(turn_info("Update", "", 1_300, 3_500, turn=1))
         assert await next_text(stream) == Final(2, 1, "")
 
 
 async def test_turn_is_ended_when_nothing_reaches_so_far(vendor: FakeFlux, make_transcriber: MakeTranscriber) -> None:
     """As when audio has stopped coming: Flux says nothing without any."""
     async with calling(vendor, make_transcriber(force_end_after_ms="20")) as (stream, call):
-        await call.say(turn_info("Update", "book a", 0, 800))
+        await call.send(turn_info("Update", "book a", 0, 800))
         assert await next_text(stream) == Interim(1, "book a")
         stream.flush(1)
         await call.until(lambda: call.controls == ["ForceEndTurn"])
-        await call.say(turn_info("EndOfTurn", "Book a table.", 0, 960, trigger="manual"))
+        await call.send(turn_info("EndOfTurn", "Book a table.", 0, 960, trigger="manual"))
         assert await next_text(stream) == Final(1, 1, "Book a table.")
 
 
@@ -243,7 +243,7 @@ async def test_no_speech(vendor: FakeFlux, make_transcriber: MakeTranscriber, mo
     async with calling(vendor, make_transcriber(force_end_after_ms="0")) as (stream, call):
         stream.flush(1)
         assert await next_text(stream) == Final(1, 1, "")
-        await call.say(turn_info("EndOfTurn", "Yes.", 0, 1_000))
+        await call.send(turn_info("EndOfTurn", "Yes.", 0, 1_000))
         assert await next_text(stream) == Final(1, 0, "Yes.")
     assert call.controls == ["ForceEndTurn", "CloseStream"]
 
@@ -251,7 +251,7 @@ async def test_no_speech(vendor: FakeFlux, make_transcriber: MakeTranscriber, mo
 async def test_stall_in_a_turn(vendor: FakeFlux, make_transcriber: MakeTranscriber) -> None:
     """While the user speaks the vendor must answer."""
     async with calling(vendor, make_transcriber(force_end_after_ms="0", idle_timeout_ms=50)) as (stream, call):
-        await call.say(turn_info("StartOfTurn", "yes", 0, 500))
+        await call.send(turn_info("StartOfTurn", "yes", 0, 500))
         assert await next_text(stream) == Interim(1, "yes")
         stream.flush(1)
         with pytest.raises(StageTimeout, match="no data for 50 ms"):
@@ -262,12 +262,12 @@ async def test_words_without_times(vendor: FakeFlux, make_transcriber: MakeTrans
     """An earlier model gives none: the next utterance gets what the first did not have."""
     async with calling(vendor, make_transcriber()) as (stream, call):
         stream.flush(1)
-        await call.say(turn_info("Update", "yes", 0, 1_000, timed=False))
+        await call.send(turn_info("Update", "yes", 0, 1_000, timed=False))
         assert await next_text(stream) == Final(1, 1, "yes")
         push(stream, SECOND)
         stream.begin(2)
         push(stream, SECOND)
-        await call.say(turn_info("EndOfTurn", "Yes. No no.", 0, 3_000, timed=False))
+        await call.send(turn_info("EndOfTurn", "Yes. No no.", 0, 3_000, timed=False))
         assert [await next_text(stream), await next_text(stream)] == [Final(1, 0, "Yes."), Final(2, 0, "No no.")]
 
 
@@ -284,8 +284,8 @@ async def test_message_that_says_nothing_to_us(
     vendor: FakeFlux, make_transcriber: MakeTranscriber, message: str
 ) -> None:
     async with calling(vendor, make_transcriber()) as (stream, call):
-        await call.say(message)
-        await call.say(turn_info("EndOfTurn", "Yes.", 0, 900))
+        await call.send(message)
+        await call.send(turn_info("EndOfTurn", "Yes.", 0, 900))
         assert await next_text(stream) == Final(1, 0, "Yes.")
 
 
@@ -304,7 +304,7 @@ async def test_message_that_breaks(
     vendor: FakeFlux, make_transcriber: MakeTranscriber, message: str | bytes, why: str
 ) -> None:
     async with calling(vendor, make_transcriber()) as (stream, call):
-        await call.say(message)
+        await call.send(message)
         with pytest.raises(StageBroken, match=why) as raised:
             await next_text(stream)
     assert raised.value.retryable

@@ -223,11 +223,11 @@ async def test_utterance_as_it_goes(vendor: FakeDeepgram, make_transcriber: Make
         push(stream, SECOND)
         stream.begin(1)
         push(stream, SECOND)
-        await call.say(results("book a table", 900, 1_500))
+        await call.send(results("book a table", 900, 1_500))
         assert await next_text(stream) == Interim(1, "book a table")
-        await call.say(results("Book a table", 900, 1_600, is_final=True))
+        await call.send(results("Book a table", 900, 1_600, is_final=True))
         assert await next_text(stream) == Interim(1, "Book a table")
-        await call.say(results("for two.", 1_600, 1_850, is_final=True, speech_final=True))
+        await call.send(results("for two.", 1_600, 1_850, is_final=True, speech_final=True))
         assert await next_text(stream) == Final(1, 0, "Book a table for two.")
         stream.flush(1)
         assert await next_text(stream) == Final(1, 1, "Book a table for two.")
@@ -242,9 +242,9 @@ async def test_flush_requests_and_awaits_the_last_words(
         push(stream, SECOND)
         stream.flush(1)
         await flushed(call, 1)
-        await call.say(results("book a", 0, 700))
+        await call.send(results("book a", 0, 700))
         assert await next_text(stream) == Interim(1, "book a")
-        await call.say(results("Book a table.", 0, 1_000, is_final=True, from_finalize=True))
+        await call.send(results("Book a table.", 0, 1_000, is_final=True, from_finalize=True))
         assert await next_text(stream) == Final(1, 1, "Book a table.")
 
 
@@ -258,7 +258,7 @@ async def test_late_final_after_the_next_begin(vendor: FakeDeepgram, make_transc
         stream.begin(2)
         push(stream, SECOND)
         await flushed(call, 1)
-        await call.say(results("Yes. No no.", 0, 3_000, is_final=True))
+        await call.send(results("Yes. No no.", 0, 3_000, is_final=True))
         assert [await next_text(stream), await next_text(stream)] == [Final(1, 1, "Yes."), Interim(2, "No no.")]
 
 
@@ -267,11 +267,11 @@ async def test_words_after_the_answer_revise_it(vendor: FakeDeepgram, make_trans
     async with calling(vendor, make_transcriber()) as (stream, call):
         stream.begin(1)
         push(stream, SECOND)
-        await call.say(results("Yes.", 0, 900, is_final=True, speech_final=True))
+        await call.send(results("Yes.", 0, 900, is_final=True, speech_final=True))
         assert await next_text(stream) == Final(1, 0, "Yes.")
         stream.flush(1)
         assert await next_text(stream) == Final(1, 1, "Yes.")
-        await call.say(results("Please.", 900, 1_000, is_final=True, speech_final=True))
+        await call.send(results("Please.", 900, 1_000, is_final=True, speech_final=True))
         assert await next_text(stream) == Final(1, 0, "Yes. Please.")
 
 
@@ -284,7 +284,7 @@ async def test_unanswered_finalize(
     async with calling(vendor, make_transcriber()) as (stream, call):
         stream.begin(1)
         push(stream, SECOND)
-        await call.say(results("Yes.", 0, 900, is_final=True))
+        await call.send(results("Yes.", 0, 900, is_final=True))
         assert await next_text(stream) == Interim(1, "Yes.")
         stream.flush(1)
         assert await final(stream) == Final(1, 1, "Yes.")
@@ -292,7 +292,7 @@ async def test_unanswered_finalize(
         stream.push(SECOND[:1_600])
         stream.flush(1)
         assert await final(stream) == Final(2, 1, "")
-        await call.say(results("No.", 1_000, 1_100, is_final=True, from_finalize=True))
+        await call.send(results("No.", 1_000, 1_100, is_final=True, from_finalize=True))
         assert await next_text(stream) == Final(2, 0, "No.")
     assert call.controls.count("Finalize") == 2
 
@@ -309,7 +309,7 @@ async def test_a_flush_at_the_instant_when_the_waiting_ends(
         await call.until(lambda: call.received_ms == 1_000)
         await flush_late(stream, 1)
         await flushed(call, 1)
-        await call.say(results("Yes.", 0, 1_000, is_final=True, from_finalize=True))
+        await call.send(results("Yes.", 0, 1_000, is_final=True, from_finalize=True))
         assert await final(stream) == Final(1, 1, "Yes.")
 
 
@@ -342,7 +342,7 @@ async def test_positions_count_what_was_dropped(
         stream.begin(2)
         call = await vendor.nth(0)
         await call.until(lambda: call.received_ms == 1_000)
-        await call.say(results("Hello.", 700, 1_000, is_final=True, speech_final=True))
+        await call.send(results("Hello.", 700, 1_000, is_final=True, speech_final=True))
         assert [await next_text(stream), await next_text(stream)] == [Final(1, 1, ""), Final(2, 0, "Hello.")]
 
 
@@ -350,7 +350,7 @@ async def test_detected_language(vendor: FakeDeepgram, make_transcriber: MakeTra
     async with calling(vendor, make_transcriber()) as (stream, call):
         stream.begin(1)
         push(stream, SECOND)
-        await call.say(results("Hola.", 0, 900, is_final=True, speech_final=True, languages=["es", "en"]))
+        await call.send(results("Hola.", 0, 900, is_final=True, speech_final=True, languages=["es", "en"]))
         assert await next_text(stream) == Final(1, 0, "Hola.", "es")
 
 
@@ -371,8 +371,8 @@ async def test_message_that_says_nothing_to_us(
     async with calling(vendor, make_transcriber()) as (stream, call):
         stream.begin(1)
         push(stream, SECOND)
-        await call.say(message)
-        await call.say(results("Yes.", 0, 900, is_final=True, speech_final=True))
+        await call.send(message)
+        await call.send(results("Yes.", 0, 900, is_final=True, speech_final=True))
         assert await next_text(stream) == Final(1, 0, "Yes.")
 
 
@@ -393,7 +393,7 @@ async def test_message_that_breaks(
     vendor: FakeDeepgram, make_transcriber: MakeTranscriber, message: str | bytes, why: str
 ) -> None:
     async with calling(vendor, make_transcriber()) as (stream, call):
-        await call.say(message)
+        await call.send(message)
         with pytest.raises(StageBroken, match=why):
             await next_text(stream)
 
@@ -414,7 +414,7 @@ async def test_cut_in_the_middle(vendor: FakeDeepgram, make_transcriber: MakeTra
     async with transcriber.open(TRANSCRIPTION) as stream:
         stream.begin(1)
         push(stream, SECOND)
-        await (await vendor.nth(1)).say(results("Yes.", 0, 900, is_final=True, speech_final=True))
+        await (await vendor.nth(1)).send(results("Yes.", 0, 900, is_final=True, speech_final=True))
         assert await next_text(stream) == Final(1, 0, "Yes.")
 
 
@@ -433,8 +433,8 @@ async def test_unread_texts(vendor: FakeDeepgram, make_transcriber: MakeTranscri
         stream.begin(1)
         push(stream, SECOND)
         for n in range(100):
-            await call.say(results(f"word {n}", 0, 900))
-        await call.say(results("Yes.", 0, 900, is_final=True, speech_final=True))
+            await call.send(results(f"word {n}", 0, 900))
+        await call.send(results("Yes.", 0, 900, is_final=True, speech_final=True))
 
         async def full() -> bool | None:
             return stream._texts.full() or None  # type: ignore[attr-defined]
@@ -442,5 +442,5 @@ async def test_unread_texts(vendor: FakeDeepgram, make_transcriber: MakeTranscri
         await eventually(full)
         stream.flush(1)
         await flushed(call, 1)
-        await call.say(results("", 900, 1_000, is_final=True, from_finalize=True))
+        await call.send(results("", 900, 1_000, is_final=True, from_finalize=True))
         assert await final(stream) == Final(1, 1, "Yes.")

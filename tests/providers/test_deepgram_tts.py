@@ -98,9 +98,9 @@ async def test_limit_is_a_refusal(vendor: FakeAura, make: Make, warning: str) ->
     """A flush that was not taken has no sound: it is not waited for. Both shapes have been seen."""
     vendor.script.cue(TtsCue(hold=Hold()))
     async with make().open(VOICE) as speech, asyncio.timeout(WAIT_S):
-        speech.say("Hello.")
+        speech.push("Hello.")
         await vendor.script.nth(0)
-        await vendor.calls[0].say(warning)
+        await vendor.calls[0].send(warning)
         with pytest.raises(StageRefused) as raised:
             await anext(audio_of(speech))
     assert (raised.value.status, raised.value.retryable) == (429, True)
@@ -118,8 +118,8 @@ async def test_message_that_says_nothing_to_us(vendor: FakeAura, make: Make, mes
     """It is passed over, before anything was said and between."""
     async with make().open(VOICE) as speech, asyncio.timeout(WAIT_S):
         call = await vendor.nth(0)
-        await call.say(message)
-        speech.say("Hello.")
+        await call.send(message)
+        speech.push("Hello.")
         speech.finish()
         spoken_audio = [spoken async for spoken in audio_of(speech)]
     assert len(sound_of(spoken_audio, 0))

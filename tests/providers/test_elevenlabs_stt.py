@@ -200,16 +200,16 @@ async def test_utterance_as_it_goes(vendor: FakeScribe, make_transcriber: MakeTr
     async with calling(vendor, make_transcriber()) as (stream, call):
         stream.begin(1)
         push(stream, SECOND)
-        await call.say(partial("book a"))
+        await call.send(partial("book a"))
         assert await next_text(stream) == Interim(1, "book a")
         stream.flush(1)
         await vendor.script.nth(0)
-        await call.say(committed("Book a table.", language="en"))
+        await call.send(committed("Book a table.", language="en"))
         assert await next_text(stream) == Final(1, 1, "Book a table.", "en")
         stream.begin(2)
         push(stream, SECOND)
-        await call.say(partial("Book a table."))
-        await call.say(partial("Book a table."))
+        await call.send(partial("Book a table."))
+        await call.send(partial("Book a table."))
         assert await next_text(stream) == Interim(2, "Book a table.")
 
 
@@ -226,8 +226,8 @@ async def test_message_that_says_nothing_to_us(
     async with calling(vendor, make_transcriber()) as (stream, call):
         stream.begin(1)
         push(stream, SECOND)
-        await call.say(message)
-        await call.say(partial("Yes."))
+        await call.send(message)
+        await call.send(partial("Yes."))
         assert await next_text(stream) == Interim(1, "Yes.")
 
 
@@ -250,7 +250,7 @@ async def test_refusals_in_the_stream(
 ) -> None:
     """The vendor's types of errors as the HTTP status that says the same."""
     async with calling(vendor, make_transcriber()) as (stream, call):
-        await call.say(failed(kind, "the vendor's words"))
+        await call.send(failed(kind, "the vendor's words"))
         with pytest.raises(StageRefused) as raised:
             await next_text(stream)
     assert (raised.value.status, raised.value.retryable) == (status, retryable)
@@ -264,7 +264,7 @@ async def test_refusals_in_the_stream(
 async def test_breaks_in_the_stream(vendor: FakeScribe, make_transcriber: MakeTranscriber, kind: str) -> None:
     """After these another stream may do better."""
     async with calling(vendor, make_transcriber()) as (stream, call):
-        await call.say(failed(kind, "too bad"))
+        await call.send(failed(kind, "too bad"))
         with pytest.raises(StageBroken, match=rf"{kind} \(too bad\)") as raised:
             await next_text(stream)
     assert raised.value.retryable
@@ -272,7 +272,7 @@ async def test_breaks_in_the_stream(vendor: FakeScribe, make_transcriber: MakeTr
 
 async def test_a_session_that_grew_old(vendor: FakeScribe, make_transcriber: MakeTranscriber) -> None:
     async with calling(vendor, make_transcriber()) as (stream, call):
-        await call.say(failed("session_time_limit_exceeded", "too bad"))
+        await call.send(failed("session_time_limit_exceeded", "too bad"))
         with pytest.raises(StageExpired, match=r"its age \(too bad\)"):
             await next_text(stream)
 
@@ -290,7 +290,7 @@ async def test_message_that_breaks(
     vendor: FakeScribe, make_transcriber: MakeTranscriber, message: str | bytes, why: str
 ) -> None:
     async with calling(vendor, make_transcriber()) as (stream, call):
-        await call.say(message)
+        await call.send(message)
         with pytest.raises(StageBroken, match=why):
             await next_text(stream)
 

@@ -101,7 +101,7 @@ async def test_cut_turns_stay_below_the_limit_of_a_socket(vendor: FakeElevenLabs
     async with connection_pool.lifetime():
         for _ in range(7):
             async with synthesizer.open(VOICE) as speech:
-                speech.say("A clause of some length.")
+                speech.push("A clause of some length.")
                 await anext(audio_of(speech))
         assert [call.peak_contexts for call in vendor.calls][:2] == [5, 2]
 
@@ -123,7 +123,7 @@ async def test_turn_that_is_closing_is_not_closed_twice(vendor: FakeElevenLabs) 
     vendor.script.cue(TtsCue(hold=Hold(after=4_800)))
     async with connection_pool.lifetime():
         async with voice_at(vendor).open(VOICE) as speech:
-            speech.say("A clause of some length.")
+            speech.push("A clause of some length.")
             speech.finish()
             await anext(audio_of(speech))
         async with voice_at(vendor).open(VOICE):
@@ -147,9 +147,9 @@ async def test_error(
     """In the vendor's words, and as the status that it stands for."""
     vendor.script.cue(TtsCue(hold=Hold()))
     async with voice_at(vendor).open(VOICE) as speech:
-        speech.say("Hello.")
+        speech.push("Hello.")
         await vendor.script.nth(0)
-        await vendor.calls[0].say(json.dumps({"message": "Oh no.", "error": error, "code": code}))
+        await vendor.calls[0].send(json.dumps({"message": "Oh no.", "error": error, "code": code}))
         with pytest.raises(kind, match=why) as raised:
             await anext(audio_of(speech))
     assert raised.value.retryable is retryable
@@ -176,10 +176,10 @@ async def test_message_that_says_nothing_to_us(vendor: FakeElevenLabs) -> None:
     hold = Hold()
     vendor.script.cue(TtsCue(hold=hold))
     async with voice_at(vendor).open(VOICE) as speech, asyncio.timeout(WAIT_S):
-        speech.say("Hello.")
+        speech.push("Hello.")
         speech.finish()
         await vendor.script.nth(0)
-        await vendor.calls[0].say('{"novelty": 1}')
+        await vendor.calls[0].send('{"novelty": 1}')
         hold.release.set()
         assert len(sound_of([spoken async for spoken in audio_of(speech)], 0)) == len(tone("Hello."))
 
@@ -195,7 +195,7 @@ def test_any_cut_gives_the_same_clauses(clauses: list[str], cuts: list[int]) -> 
     )
     codec = tts._TurnCodec(address, "key", {})
     for clause in clauses:
-        codec.say(clause)
+        codec.push(clause)
     chars = "".join(f"{clause} " for clause in clauses)
     # A ms for each character, whose samples say which one it is.
     places = sorted({0, len(chars), *(cut for cut in cuts if cut < len(chars))})

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from voicepipe.errors import StageRefused
-from voicepipe.ports.model import ModelRequest, Said, Text
+from voicepipe.ports.model import Content, ModelRequest, Text
 from voicepipe.providers.built_in import factory
 from voicepipe.providers.llm.extra_params import passed_on
 from voicepipe.providers.net.address import ProviderAddress
@@ -21,7 +21,7 @@ ADDRESS = ProviderAddress.of("llm", Spec("p", "m"), ProviderSettings(kind="opena
 def request(**passed: Any) -> ModelRequest:
     return ModelRequest(
         model="m",
-        messages=(Said("user", (Text("Hi."),)),),
+        messages=(Content("user", (Text("Hi."),)),),
         passed=tuple((name, json.dumps(value)) for name, value in passed.items()),
     )
 

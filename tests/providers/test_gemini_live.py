@@ -14,12 +14,12 @@ from voicepipe.errors import StageBroken, StageError, StageRefused
 from voicepipe.ports.model import (
     CallDelta,
     Called,
+    Content,
     Finished,
     Function,
     Message,
     ModelRequest,
     Returned,
-    Said,
     Text,
     TextDelta,
 )
@@ -40,16 +40,16 @@ NOON = SpeechCue(text="It is noon.")
 USAGE = SpeechUsage(text_input=120, audio_input=80, audio_output=150)
 
 
-def user(text: str) -> Said:
-    return Said("user", (Text(text),))
+def user(text: str) -> Content:
+    return Content("user", (Text(text),))
 
 
-def agent(text: str) -> Said:
-    return Said("assistant", (Text(text),))
+def agent(text: str) -> Content:
+    return Content("assistant", (Text(text),))
 
 
 def requested(*messages: Message, system: str = "Be kind.", **more: Any) -> ModelRequest:
-    return ModelRequest(model=SPEC.model, messages=(Said("system", (Text(system),)), *messages), **more)
+    return ModelRequest(model=SPEC.model, messages=(Content("system", (Text(system),)), *messages), **more)
 
 
 @asynccontextmanager

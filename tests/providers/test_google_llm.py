@@ -12,6 +12,7 @@ from voicepipe.errors import ConfigError, StageBroken
 from voicepipe.ports.model import (
     CallDelta,
     Called,
+    Content,
     Finished,
     Function,
     Image,
@@ -19,7 +20,6 @@ from voicepipe.ports.model import (
     ModelEvent,
     ModelRequest,
     Returned,
-    Said,
     Text,
     Usage,
 )
@@ -36,7 +36,7 @@ from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.fakes.vendor_gemini import DIALECT, SIGNATURE
 
 SPEC = Spec("gemini", "gemini-2.5-flash")
-USER = Said("user", (Text("Hi"),))
+USER = Content("user", (Text("Hi"),))
 HI = ModelRequest(model="gemini-2.5-flash", messages=(USER,))
 Settings = Callable[..., ProviderSettings]
 
@@ -58,8 +58,10 @@ async def test_request_as_a_whole(vendor: FakeVendor, settings: Settings) -> Non
         ModelRequest(
             model="gemini-2.5-flash",
             messages=(
-                Said("system", (Text("Be brief."),)),
-                Said("user", (Text("Where?"), Image("data:image/jpeg;base64,QUJD"), Image("https://x.example/p.png"))),
+                Content("system", (Text("Be brief."),)),
+                Content(
+                    "user", (Text("Where?"), Image("data:image/jpeg;base64,QUJD"), Image("https://x.example/p.png"))
+                ),
                 Called("c1", "look_up", '{"x": 1}'),
                 Called("c2", "stop", ""),
                 Returned("c2", "stopped"),

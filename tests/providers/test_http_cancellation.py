@@ -35,7 +35,7 @@ class TestCancellation(LeavesNothing):
         async def turn() -> None:
             async with synthesizer.open(Voice(model="kokoro")) as speech:
                 for clause in ("One clause,", "two clauses,", "three."):
-                    speech.say(clause)
+                    speech.push(clause)
                 async for _ in speech:
                     pass
 

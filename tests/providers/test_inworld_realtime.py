@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from voicepipe.errors import StageBroken, StageError, StageRefused
-from voicepipe.ports.model import Finished, ModelRequest, Said, Text, TextDelta
+from voicepipe.ports.model import Content, Finished, ModelRequest, Text, TextDelta
 from voicepipe.ports.speech_model import SpeechConversation, SpeechOptions
 from voicepipe.providers.built_in import published_speech_price, speech_factory
 from voicepipe.registry import ProviderSettings, Spec
@@ -21,7 +21,7 @@ from voicepipe.testing.fakes.speech_model import SpeechCue
 from voicepipe.testing.waiting import WAIT_S
 
 SPEC = Spec("inworld-realtime", "openai/gpt-4o-mini")
-REQUEST = ModelRequest(model=SPEC.model, messages=(Said("user", (Text("What time is it?"),)),))
+REQUEST = ModelRequest(model=SPEC.model, messages=(Content("user", (Text("What time is it?"),)),))
 
 
 @asynccontextmanager

@@ -183,13 +183,13 @@ async def test_utterance_as_it_goes(vendor: FakeInworldStt, make_transcriber: Ma
     async with calling(vendor, make_transcriber()) as (stream, call):
         stream.begin(1)
         push(stream, SECOND)
-        await call.say(transcription("book a"))
+        await call.send(transcription("book a"))
         assert await next_text(stream) == Interim(1, "book a")
-        await call.say(transcription("Book a table", final=True))
+        await call.send(transcription("Book a table", final=True))
         assert await next_text(stream) == Interim(1, "Book a table")
         stream.flush(1)
         await vendor.script.nth(0)
-        await call.say(transcription("for two.", final=True))
+        await call.send(transcription("for two.", final=True))
         assert await next_text(stream) == Final(1, 1, "Book a table for two.")
 
 
@@ -209,8 +209,8 @@ async def test_message_that_says_nothing_to_us(
     async with calling(vendor, make_transcriber()) as (stream, call):
         stream.begin(1)
         push(stream, SECOND)
-        await call.say(message)
-        await call.say(transcription("Yes."))
+        await call.send(message)
+        await call.send(transcription("Yes."))
         assert await next_text(stream) == Interim(1, "Yes.")
 
 
@@ -223,7 +223,7 @@ async def test_refusals_in_the_stream(
 ) -> None:
     """Codes of gRPC as the HTTP status that says the same."""
     async with calling(vendor, make_transcriber()) as (stream, call):
-        await call.say(error("no", code))
+        await call.send(error("no", code))
         with pytest.raises(StageRefused) as raised:
             await next_text(stream)
     assert (raised.value.status, raised.value.retryable) == (status, retryable)
@@ -242,7 +242,7 @@ async def test_message_that_breaks(
     vendor: FakeInworldStt, make_transcriber: MakeTranscriber, message: str | bytes, why: str
 ) -> None:
     async with calling(vendor, make_transcriber()) as (stream, call):
-        await call.say(message)
+        await call.send(message)
         with pytest.raises(StageBroken, match=why) as raised:
             await next_text(stream)
     assert raised.value.retryable

@@ -169,9 +169,9 @@ async def test_error_of_no_context(vendor: FakeInworld, make: Make, message: str
     """It ends whatever is spoken."""
     vendor.script.cue(TtsCue(hold=Hold()))
     async with make().open(VOICE) as speech, asyncio.timeout(WAIT_S):
-        speech.say("Hello.")
+        speech.push("Hello.")
         await vendor.script.nth(0)
-        await vendor.calls[0].say(message)
+        await vendor.calls[0].send(message)
         with pytest.raises(StageError) as raised:
             await anext(audio_of(speech))
     assert raised.value.retryable is retryable
@@ -187,8 +187,8 @@ async def test_error_of_no_context(vendor: FakeInworld, make: Make, message: str
 )
 async def test_message_that_says_nothing_to_us(vendor: FakeInworld, make: Make, message: str) -> None:
     async with make().open(VOICE) as speech, asyncio.timeout(WAIT_S):
-        await (await vendor.nth(0)).say(message)
-        speech.say("Hello.")
+        await (await vendor.nth(0)).send(message)
+        speech.push("Hello.")
         speech.finish()
         spoken_audio = [spoken async for spoken in audio_of(speech)]
     assert np.array_equal(sound_of(spoken_audio, 0), tone("Hello."))
@@ -201,7 +201,7 @@ async def test_interrupted_turns_share_a_socket(vendor: FakeInworld, make: Make)
         hold = Hold(after=4_800)
         vendor.script.cue(TtsCue(hold=hold))
         async with synthesizer.open(VOICE) as speech, asyncio.timeout(WAIT_S):
-            speech.say("A clause that somebody interrupts.")
+            speech.push("A clause that somebody interrupts.")
             await anext(audio_of(speech))
         async with promptly():
             await (await vendor.script.nth(0)).gone.wait()

@@ -16,6 +16,7 @@ from voicepipe.errors import StageRefused
 from voicepipe.ports.model import (
     CallDelta,
     Called,
+    Content,
     Finished,
     Function,
     Image,
@@ -23,7 +24,6 @@ from voicepipe.ports.model import (
     Model,
     ModelRequest,
     Returned,
-    Said,
     Text,
     Usage,
 )
@@ -38,7 +38,7 @@ from voicepipe.testing.fakes.vendor_rules import VENDOR_RULES
 
 VENDORS = catalog.load().providers
 AFFINITIES = {rules.affinity for rules in VENDOR_RULES.values() if rules.affinity is not None}
-USER = Said("user", (Text("What time is it?"),))
+USER = Content("user", (Text("What time is it?"),))
 TOOLS = (
     Function("look_up", "Looks up.", '{"type": "object", "properties": {"city": {"type": "string"}}}'),
     Function("hang_up", "Ends the call.", ""),
@@ -90,7 +90,7 @@ class TestEveryVendor(ModelConformance):
 
     @pytest.fixture
     def question(self, rules: RequestRules) -> ModelRequest:
-        return request_to(rules, Said("system", (Text("Be brief."),)), USER, max_output_tokens=24)
+        return request_to(rules, Content("system", (Text("Be brief."),)), USER, max_output_tokens=24)
 
 
 async def test_nothing_that_the_port_can_say_is_refused(
@@ -98,17 +98,17 @@ async def test_nothing_that_the_port_can_say_is_refused(
 ) -> None:
     """A whole conversation: greeting, instructions in the middle, calls of another vendor, an interruption."""
     conversation = (
-        Said("system", (Text("Be brief."),)),
-        Said("assistant", (Text("Good morning!"),)),
+        Content("system", (Text("Be brief."),)),
+        Content("assistant", (Text("Good morning!"),)),
         USER,
         Called("call_of:another/vendor.1", "look_up", '{"city": "Oslo"}'),
         Called("call_2", "hang_up", ""),
         Returned("call_2", "done"),
         Returned("call_of:another/vendor.1", '{"time": "noon"}'),
-        Said("user", (Text("Hurry!"), Text(" "))),
-        Said("assistant", (Text(" "),)),
-        Said("system", (Text("The user is in Norway."),)),
-        Said("user", (Text("Well?"),)),
+        Content("user", (Text("Hurry!"), Text(" "))),
+        Content("assistant", (Text(" "),)),
+        Content("system", (Text("The user is in Norway."),)),
+        Content("user", (Text("Well?"),)),
         Called("call_3", "look_up", "{}"),
         Returned("call_3", "[1]"),
         Called("call_4", "look_up", "{}"),
@@ -126,9 +126,9 @@ async def test_nothing_that_the_port_can_say_is_refused(
             user="user-1",
         )
         assert text_of(await answer(model, request))
-    only = request_to(rules, Said("assistant", (Text("Is anybody there? "),)), temperature=0.0)
+    only = request_to(rules, Content("assistant", (Text("Is anybody there? "),)), temperature=0.0)
     assert text_of(await answer(model, only))
-    assert text_of(await answer(model, request_to(rules, Said("system", (Text("Greet the user."),)))))
+    assert text_of(await answer(model, request_to(rules, Content("system", (Text("Greet the user."),)))))
 
 
 async def test_the_key_goes_where_it_belongs(
@@ -217,7 +217,7 @@ async def test_a_picture_is_taken_or_refused_in_words(
     model: Model, rules: RequestRules, strict_vendor: FakeVendor
 ) -> None:
     """A vendor that takes no pictures gets no request."""
-    request = request_to(rules, Said("user", (Text("What is this?"), Image("data:image/png;base64,AAAA"))))
+    request = request_to(rules, Content("user", (Text("What is this?"), Image("data:image/png;base64,AAAA"))))
     if rules.text_only:
         with pytest.raises(StageRefused, match="takes no images"):
             await answer(model, request)

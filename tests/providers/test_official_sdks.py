@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 import pytest
 from pydantic import TypeAdapter
 
-from voicepipe.ports.model import Called, Function, Image, Message, ModelRequest, Returned, Said, Text
+from voicepipe.ports.model import Called, Content, Function, Image, Message, ModelRequest, Returned, Text
 from voicepipe.providers.anthropic import model as claude
 from voicepipe.providers.google import model as gemini
 from voicepipe.registry import ProviderSettings, Spec
@@ -27,12 +27,12 @@ KEY = "sk-test-0123456789"
 Settings = Callable[..., ProviderSettings]
 
 CONVERSATION: tuple[Message, ...] = (
-    Said("system", (Text("Be brief."),)),
-    Said("assistant", (Text("Hello!"),)),
-    Said("user", (Text("Where?"), Image("data:image/png;base64,QUJD"))),
+    Content("system", (Text("Be brief."),)),
+    Content("assistant", (Text("Hello!"),)),
+    Content("user", (Text("Where?"), Image("data:image/png;base64,QUJD"))),
     Called("c 1", "look_up", '{"x": 1}'),
     Returned("c 1", "Oslo"),
-    Said("user", (Text("Quick!"),)),
+    Content("user", (Text("Quick!"),)),
 )
 TOOL = Function("look_up", "Looks up.", '{"type": "object", "properties": {}, "additionalProperties": false}')
 CHOICES = ("auto", "none", "required", "look_up")

@@ -15,6 +15,7 @@ from voicepipe.errors import ConfigError, StageBroken, StageRefused
 from voicepipe.ports.model import (
     CallDelta,
     Called,
+    Content,
     Finished,
     Function,
     Image,
@@ -23,7 +24,6 @@ from voicepipe.ports.model import (
     ModelEvent,
     ModelRequest,
     Returned,
-    Said,
     Text,
     TextDelta,
     Usage,
@@ -40,7 +40,7 @@ from voicepipe.testing.fakes.cues import Cut, Fault, LlmCue, Stall
 from voicepipe.testing.fakes.vendor import FakeVendor
 
 SPEC = Spec("groq", "meta/llama")
-HI = ModelRequest(model="meta/llama", messages=(Said("user", (Text("Hi"),)),))
+HI = ModelRequest(model="meta/llama", messages=(Content("user", (Text("Hi"),)),))
 Settings = Callable[..., ProviderSettings]
 
 
@@ -65,7 +65,10 @@ async def test_request_as_a_whole(vendor: FakeVendor, settings: Settings) -> Non
         model,
         ModelRequest(
             model="meta/llama",
-            messages=(Said("system", (Text("Be brief."),)), Said("user", (Text("Hi"), Text("there")))),
+            messages=(
+                Content("system", (Text("Be brief."),)),
+                Content("user", (Text("Hi"), Text("there"))),
+            ),
             functions=(tool,),
             tool_choice="look_up",
             max_output_tokens=50,
@@ -127,7 +130,7 @@ async def test_request_says_no_more_than_it_must(vendor: FakeVendor, settings: S
 def test_images() -> None:
     """A picture makes the content a list of parts."""
     parts = (Text("What is this?"), Image("data:image/png;base64,AA==", "low"))
-    assert messages([Said("user", parts)]) == [
+    assert messages([Content("user", parts)]) == [
         {
             "role": "user",
             "content": [
@@ -138,8 +141,8 @@ def test_images() -> None:
     ]
 
 
-def said(role: str, text: str) -> Said:
-    return Said(role, (Text(text),))  # type: ignore[arg-type]
+def said(role: str, text: str) -> Content:
+    return Content(role, (Text(text),))  # type: ignore[arg-type]
 
 
 def shape(written: list[dict[str, Any]]) -> list[tuple[str, str | None, list[str]]]:
@@ -190,7 +193,7 @@ MESSAGES = st.lists(
         st.builds(Returned, st.sampled_from("abcd"), st.just("out")),
     ),
     max_size=12,
-    unique_by=lambda m: m if isinstance(m, Said) else (type(m), m.call_id),
+    unique_by=lambda m: m if isinstance(m, Content) else (type(m), m.call_id),
 )
 
 

@@ -15,13 +15,13 @@ from voicepipe.errors import StageBroken, StageError, StageExpired, StageRefused
 from voicepipe.ports.model import (
     CallDelta,
     Called,
+    Content,
     Finished,
     Function,
     Image,
     Message,
     ModelRequest,
     Returned,
-    Said,
     Text,
     TextDelta,
 )
@@ -40,12 +40,12 @@ SECOND = np.full(24_000, 1_000, dtype=np.int16)
 NOON = SpeechCue(text="It is noon.")
 
 
-def user(text: str) -> Said:
-    return Said("user", (Text(text),))
+def user(text: str) -> Content:
+    return Content("user", (Text(text),))
 
 
 def requested(*messages: Message, **more: Any) -> ModelRequest:
-    return ModelRequest(model="gpt-realtime", messages=(Said("system", (Text("Be kind."),)), *messages), **more)
+    return ModelRequest(model="gpt-realtime", messages=(Content("system", (Text("Be kind."),)), *messages), **more)
 
 
 @asynccontextmanager
@@ -105,7 +105,7 @@ async def test_a_spoken_question_is_answered_with_words_and_sound() -> None:
 async def test_a_conversation_goes_on_without_repeating_itself() -> None:
     async with FakeRealtimeSpeech(NOON) as vendor, talking(vendor) as conversation:
         await answered(conversation, requested(user("What time is it?")))
-        history = (user("What time is it?"), Said("assistant", (Text("It is noon."),)))
+        history = (user("What time is it?"), Content("assistant", (Text("It is noon."),)))
         await answered(conversation, requested(*history, user("Thanks.")))
         call = await vendor.nth(0)
         assert call.of_kind("conversation.item.create") == call.of_kind("conversation.item.delete") == []
@@ -114,8 +114,8 @@ async def test_a_conversation_goes_on_without_repeating_itself() -> None:
 
 async def test_what_was_said_elsewhere_is_added_as_text() -> None:
     """The pipeline has answered meanwhile; a picture and a function's result are part of it."""
-    picture = Said("user", (Text("What is this?"), Image("data:image/png;base64,AA==", "low")))
-    history = (picture, Said("assistant", (Text("A cat."),)), Called("c1", "feed", ""), Returned("c1", "fed"))
+    picture = Content("user", (Text("What is this?"), Image("data:image/png;base64,AA==", "low")))
+    history = (picture, Content("assistant", (Text("A cat."),)), Called("c1", "feed", ""), Returned("c1", "fed"))
     async with FakeRealtimeSpeech(NOON) as vendor, talking(vendor) as conversation:
         await answered(conversation, requested(*history, user("Thanks.")), spoken=False)
         call = await vendor.nth(0)
@@ -198,11 +198,13 @@ async def test_the_tokens_of_an_answer_that_is_left_when_it_is_complete_at_the_v
 async def test_an_interrupted_answer_is_cut_where_it_was_played() -> None:
     async with FakeRealtimeSpeech(SpeechCue(text="It is noon and sunny.")) as vendor, talking(vendor) as conversation:
         await answered(conversation, requested(user("What time?")))
-        await answered(conversation, requested(user("What time?"), Said("assistant", (Text("It is"),)), user("Stop")))
+        await answered(
+            conversation, requested(user("What time?"), Content("assistant", (Text("It is"),)), user("Stop"))
+        )
         call = await vendor.nth(0)
         (cut,) = call.of_kind("conversation.item.truncate")
         assert cut["audio_end_ms"] == 840 * len("It is") // len("It is noon and sunny.")
-        assert call.items[1]["said_ms"] == cut["audio_end_ms"]
+        assert call.items[1]["audio_ms"] == cut["audio_end_ms"]
 
 
 async def test_what_was_no_question_is_cleared() -> None:

@@ -259,15 +259,15 @@ async def test_utterance_as_it_goes(vendor: FakeWsTranscriber, make_transcriber:
     async with calling(vendor, make_transcriber()) as (stream, call):
         stream.begin(1)
         push(stream, SECOND)
-        await call.say(delta("item_1", "Book"))
-        await call.say(delta("item_1", " a"))
+        await call.send(delta("item_1", "Book"))
+        await call.send(delta("item_1", " a"))
         assert [await next_text(stream), await next_text(stream)] == [Interim(1, "Book"), Interim(1, "Book a")]
         stream.flush(1)
         await vendor.script.nth(0)
-        await call.say(committed("item_1"))
-        await call.say(delta("item_1", " table."))
+        await call.send(committed("item_1"))
+        await call.send(delta("item_1", " table."))
         assert await next_text(stream) == Interim(1, "Book a table.")
-        await call.say(completed("item_1", "Book a table.", languages=["en"]))
+        await call.send(completed("item_1", "Book a table.", languages=["en"]))
         assert await next_text(stream) == Final(1, 1, "Book a table.", "en")
 
 
@@ -279,11 +279,11 @@ async def test_items_out_of_order(vendor: FakeWsTranscriber, make_transcriber: M
             push(stream, SECOND)
             stream.flush(1)
             await vendor.script.nth(utterance - 1)
-        await call.say(committed("a"))
-        await call.say(committed("b"))
-        await call.say(delta("b", "No"))
-        await call.say(completed("b", "No."))
-        await call.say(completed("a", "Yes."))
+        await call.send(committed("a"))
+        await call.send(committed("b"))
+        await call.send(delta("b", "No"))
+        await call.send(completed("b", "No."))
+        await call.send(completed("a", "Yes."))
         assert [await next_text(stream), await next_text(stream)] == [Final(1, 1, "Yes."), Final(2, 1, "No.")]
 
 
@@ -293,13 +293,13 @@ async def test_segments_at_vllm(vendor: FakeWsTranscriber, make_transcriber: Mak
     async with calling(vendor, make_transcriber()) as (stream, call):
         stream.begin(1)
         push(stream, SECOND[:8_000])
-        await call.say(json.dumps({"type": "transcription.delta", "delta": "Book"}))
+        await call.send(json.dumps({"type": "transcription.delta", "delta": "Book"}))
         assert await next_text(stream) == Interim(1, "Book")
         stream.flush(1)
         push(stream, SECOND[:8_000])
         stream.flush(2)
         await vendor.script.nth(0)
-        await call.say(json.dumps({"type": "transcription.done", "text": "Book a table", "usage": {}}))
+        await call.send(json.dumps({"type": "transcription.done", "text": "Book a table", "usage": {}}))
         assert await next_text(stream) == Interim(1, "Book a table")
         await call.until(lambda: call.received_ms >= 500)
         assert call.controls[:3] == ["model", "begin", "end"]
@@ -338,8 +338,8 @@ async def test_event_that_says_nothing_to_us(vendor: FakeWsTranscriber, make_tra
         stream.begin(1)
         push(stream, SECOND)
         for kind in ("session.updated", "input_audio_buffer.cleared", "rate_limits.updated", "novelty"):
-            await call.say(event(kind))
-        await call.say(delta("item_1", "Yes."))
+            await call.send(event(kind))
+        await call.send(delta("item_1", "Yes."))
         assert await next_text(stream) == Interim(1, "Yes.")
 
 
@@ -357,7 +357,7 @@ async def test_refusals_in_the_stream(
 ) -> None:
     """The API's codes as the HTTP status that says the same."""
     async with calling(vendor, make_transcriber()) as (stream, call):
-        await call.say(error("no", code=code))
+        await call.send(error("no", code=code))
         with pytest.raises(StageRefused) as raised:
             await next_text(stream)
     assert (raised.value.status, raised.value.retryable) == (status, retryable)
@@ -365,7 +365,7 @@ async def test_refusals_in_the_stream(
 
 async def test_a_session_that_grew_old(vendor: FakeWsTranscriber, make_transcriber: MakeTranscriber) -> None:
     async with calling(vendor, make_transcriber()) as (stream, call):
-        await call.say(error("Your session hit the maximum duration of 60 minutes.", code="session_expired"))
+        await call.send(error("Your session hit the maximum duration of 60 minutes.", code="session_expired"))
         with pytest.raises(StageExpired, match="60 minutes"):
             await next_text(stream)
 
@@ -387,7 +387,7 @@ async def test_message_that_breaks(
     vendor: FakeWsTranscriber, make_transcriber: MakeTranscriber, message: str | bytes, why: str
 ) -> None:
     async with calling(vendor, make_transcriber()) as (stream, call):
-        await call.say(message)
+        await call.send(message)
         with pytest.raises(StageBroken, match=why) as raised:
             await next_text(stream)
     assert raised.value.retryable

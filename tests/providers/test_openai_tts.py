@@ -96,7 +96,7 @@ async def test_next_clause_is_requested_ahead(vendor: FakeVendor, synthesizer: S
     vendor.tts.cue(TtsCue(hold=hold))
     async with synthesizer.open(VOICE) as speech, asyncio.timeout(WAIT_S):
         for clause in ("The first clause.", "The second.", "The third.", "The fourth."):
-            speech.say(clause)
+            speech.push(clause)
         speech.finish()
         await anext(audio_of(speech))
         await vendor.tts.nth(AHEAD)
@@ -112,7 +112,7 @@ async def test_next_clause_is_requested_ahead(vendor: FakeVendor, synthesizer: S
 async def test_first_clause_is_requested_when_it_is_said(vendor: FakeVendor, synthesizer: Synthesizer) -> None:
     """The request leaves before the stream is read."""
     async with synthesizer.open(VOICE) as speech:
-        speech.say("Hello.")
+        speech.push("Hello.")
         assert (await vendor.tts.nth(0)).question["input"] == "Hello."
 
 
@@ -120,8 +120,8 @@ async def test_interrupt_cancels_the_request_ahead(vendor: FakeVendor, synthesiz
     """Leaving closes both requests at the vendor."""
     vendor.tts.cue(TtsCue(hold=Hold(after=4_800)), TtsCue(hold=Hold()))
     async with synthesizer.open(VOICE) as speech:
-        speech.say("The first clause.")
-        speech.say("The second.")
+        speech.push("The first clause.")
+        speech.push("The second.")
         await anext(audio_of(speech))
         await vendor.tts.nth(1)
     for received in vendor.tts.received:
@@ -133,7 +133,7 @@ async def test_consumer_that_stops_makes_the_vendor_wait(vendor: FakeVendor, syn
     text = "x" * 10_000  # 400 s of sound, 19 MB: more than loopback's buffers hold
     vendor.tts.cue(TtsCue(chunk_bytes=1 << 20))
     async with synthesizer.open(VOICE) as speech:
-        speech.say(text)
+        speech.push(text)
         spoken = await anext(audio_of(speech))
         received = await vendor.tts.nth(0)
         for _ in range(8_000):  # turns of the loop in which a reader without bound would have read it all
@@ -147,7 +147,7 @@ async def test_clauses_without_end_are_refused(synthesizer: Synthesizer) -> None
     """A turn has tens of clauses; thousands are a mistake, and the iterator says so."""
     async with synthesizer.open(VOICE) as speech:
         for _ in range(1_100):
-            speech.say(".")
+            speech.push(".")
         with pytest.raises(StageRefused, match="at most 1024 waiting clauses"):
             await anext(audio_of(speech))
 

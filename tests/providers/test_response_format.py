@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from voicepipe.errors import StageRefused
-from voicepipe.ports.model import Function, ModelRequest, Said, Text
+from voicepipe.ports.model import Content, Function, ModelRequest, Text
 from voicepipe.providers.anthropic.options import AnthropicOptions
 from voicepipe.providers.anthropic.request import request_body as anthropic_body
 from voicepipe.providers.catalog import load
@@ -31,7 +31,7 @@ LOOK_UP = Function("look_up", "Looks up.", "{}")
 
 
 def request_with(form: Any, model: str = "m", *functions: Function) -> ModelRequest:
-    hi = (Said("user", (Text("Where?"),)),)
+    hi = (Content("user", (Text("Where?"),)),)
     passed = (("response_format", json.dumps(form)),)
     return ModelRequest(model=model, messages=hi, functions=functions, passed=passed)
 

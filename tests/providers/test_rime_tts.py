@@ -87,7 +87,7 @@ async def test_turn_that_is_cut_takes_its_socket_with_it(vendor: FakeRime) -> No
         await speak(synthesizer, VOICE, "Hello.")
         vendor.script.cue(TtsCue(hold=Hold(after=4_800)))
         async with synthesizer.open(VOICE) as speech:
-            speech.say("A clause of some length.")
+            speech.push("A clause of some length.")
             await anext(audio_of(speech))
         assert len(vendor.calls) == 1
         async with promptly():
@@ -116,10 +116,10 @@ async def test_sound_without_a_name_is_of_the_clause_that_sounds(vendor: FakeRim
     hold = Hold()
     vendor.script.cue(TtsCue(hold=hold))
     async with voice_at(vendor).open(VOICE) as speech, asyncio.timeout(WAIT_S):
-        speech.say("Hello.")
+        speech.push("Hello.")
         speech.finish()
         await vendor.script.nth(0)
-        await vendor.calls[0].say(json.dumps({"type": "chunk", "data": "AAAA", "contextId": None}))
+        await vendor.calls[0].send(json.dumps({"type": "chunk", "data": "AAAA", "contextId": None}))
         assert len((await anext(audio_of(speech))).samples) == 1
         hold.release.set()
         assert len(sound_of([spoken async for spoken in audio_of(speech)], 0)) == len(tone("Hello."))
@@ -135,8 +135,8 @@ async def test_sound_without_a_name_is_of_the_clause_that_sounds(vendor: FakeRim
 async def test_message_that_breaks(vendor: FakeRime, message: str, why: str) -> None:
     vendor.script.cue(TtsCue(hold=Hold()))
     async with voice_at(vendor).open(VOICE) as speech:
-        speech.say("Hello.")
+        speech.push("Hello.")
         await vendor.script.nth(0)
-        await vendor.calls[0].say(message)
+        await vendor.calls[0].send(message)
         with pytest.raises(StageBroken, match=why):
             await anext(audio_of(speech))

@@ -134,7 +134,7 @@ async def test_vendor_gets_each_sample_of_the_telephone(name: str, telephone: Te
             call = await fake.nth(0)
             if name == "ink-2":  # answers no request
                 await call.until(lambda: call.received_ms >= len(speech) // 8)
-                await call.say(cartesia_stt.turn("end", "what time is it"))
+                await call.send(cartesia_stt.turn("end", "what time is it"))
             assert (await final(stream)).text == "what time is it"
         assert call.encoding.rate_hz == 8_000
         assert np.array_equal(call.samples[: len(speech)], speech)

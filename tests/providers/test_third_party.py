@@ -92,7 +92,7 @@ async def test_a_turn_is_spoken_by_it(fake_server: Any, question: Path) -> None:
         }
         async with fake_server(settings) as server, calling(server.url) as user:
             server.vendor.llm.usual = LlmCue(tokens=tokens("It is noon."))
-            await user.say(read_sound(question, 24_000), then_silence_ms=1_000)
+            await user.speak(read_sound(question, 24_000), then_silence_ms=1_000)
             done = await user.until("response.done")
     assert done["response"]["status"] == "completed"
     assert received == [{"text": "It is noon.", "bird": "grey"}]

@@ -79,15 +79,15 @@ async def test_delta_replaces_the_one_before_it(vendor: FakeTogetherStt, make_tr
         call = await vendor.nth(0)
         stream.begin(1)
         push(stream, SECOND)
-        await call.say(delta("Book"))
+        await call.send(delta("Book"))
         assert await next_text(stream) == Interim(1, "Book")
         kind = "conversation.item.input_audio_transcription.delta"
-        await call.say(json.dumps({"type": kind, "transcript": "Look at"}))
+        await call.send(json.dumps({"type": kind, "transcript": "Look at"}))
         assert await next_text(stream) == Interim(1, "Look at")
-        await call.say(json.dumps({"type": "novelty"}))
+        await call.send(json.dumps({"type": "novelty"}))
         stream.flush(1)
         await vendor.script.nth(0)
-        await call.say(completed("Look at this."))
+        await call.send(completed("Look at this."))
         assert await next_text(stream) == Final(1, 1, "Look at this.")
 
 
@@ -124,7 +124,7 @@ async def test_message_that_breaks(
     vendor: FakeTogetherStt, make_transcriber: MakeTranscriber, message: str, kind: type[Exception], words: str
 ) -> None:
     async with make_transcriber().open(TRANSCRIPTION) as stream:
-        await (await vendor.nth(0)).say(message)
+        await (await vendor.nth(0)).send(message)
         with pytest.raises(kind, match=words):
             await next_text(stream)
 

@@ -81,7 +81,7 @@ async def test_turn_that_is_cut_takes_its_socket_with_it(vendor: FakeTogetherTts
         synthesizer = voice_at(vendor)
         vendor.script.cue(TtsCue(hold=Hold(after=4_800)))
         async with synthesizer.open(KOKORO) as speech:
-            speech.say("A clause of some length.")
+            speech.push("A clause of some length.")
             await anext(audio_of(speech))
         async with promptly():
             await vendor.calls[0].closed.wait()
@@ -99,8 +99,8 @@ async def test_turn_that_is_cut_takes_its_socket_with_it(vendor: FakeTogetherTts
 async def test_message_that_breaks(vendor: FakeTogetherTts, message: str, why: str) -> None:
     vendor.script.cue(TtsCue(hold=Hold()))
     async with voice_at(vendor).open(KOKORO) as speech:
-        speech.say("Hello.")
+        speech.push("Hello.")
         await vendor.script.nth(0)
-        await vendor.calls[0].say(message)
+        await vendor.calls[0].send(message)
         with pytest.raises(StageBroken, match=why):
             await anext(audio_of(speech))

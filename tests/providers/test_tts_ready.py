@@ -38,7 +38,7 @@ async def test_it_is_dialled_when_the_session_begins(fake_server: Any, question:
             update = {"type": "realtime", "audio": {"output": {"voice": VOICE_ID}}}
             await user.send("session.update", session=update)
             await vendor.nth(1)
-            await user.say(read_sound(question, 24_000), then_silence_ms=1_000)
+            await user.speak(read_sound(question, 24_000), then_silence_ms=1_000)
             done = await user.until("response.done")
         assert done["response"]["status"] == "completed"
         spoke = [call for call in vendor.calls if call.peak_contexts]
@@ -57,7 +57,7 @@ async def test_its_record_has_the_hidden_connection_time(fake_server: Any, quest
         async with fake_server(settings) as server, calling(server.url) as user:
             server.vendor.llm.usual = LlmCue(tokens=tokens("It is noon now."))
             await vendor.nth(0)
-            await user.say(read_sound(question, 24_000), then_silence_ms=1_000)
+            await user.speak(read_sound(question, 24_000), then_silence_ms=1_000)
             await user.until("response.done")
             record = await eventually(lambda: of_the_turn(server.url))
     assert record["tts_connect_hidden_ms"] >= 0

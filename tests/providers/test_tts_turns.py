@@ -79,7 +79,7 @@ class TestCancellation(LeavesNothing):
     async def _turn(self, synthesizer: Synthesizer, voice: Voice, n_clauses: int) -> None:
         async with synthesizer.open(voice) as speech:
             for n in range(n_clauses):
-                speech.say(f"Clause number {n} of some length.")
+                speech.push(f"Clause number {n} of some length.")
             speech.finish()
             try:
                 async for _ in audio_of(speech):
@@ -101,7 +101,7 @@ async def test_a_turn_through_the_server(
     }
     async with fake_server(settings) as server, calling(server.url) as user:
         server.vendor.llm.usual = LlmCue(tokens=tokens("It is **noon** now. That makes $5."))
-        await user.say(read_sound(question, 24_000), then_silence_ms=1_000)
+        await user.speak(read_sound(question, 24_000), then_silence_ms=1_000)
         done = await user.until("response.done")
     assert done["response"]["status"] == "completed"
     assert [received.question["input"].strip() for received in vendor.script.received] == [

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from voicepipe.ports.model import Called, Image, Message, ModelRequest, Returned, Said, Text
+from voicepipe.ports.model import Called, Content, Image, Message, ModelRequest, Returned, Text
 from voicepipe.providers.speech_model.vendor_history import HistoryEntry, VendorHistory, instructions_of
 
 
-def user(text: str) -> Said:
-    return Said("user", (Text(text),))
+def user(text: str) -> Content:
+    return Content("user", (Text(text),))
 
 
-def agent(text: str) -> Said:
-    return Said("assistant", (Text(text),))
+def agent(text: str) -> Content:
+    return Content("assistant", (Text(text),))
 
 
 def requested(*messages: Message) -> ModelRequest:
-    return ModelRequest(model="m", messages=(Said("system", (Text("Be kind."),)), *messages))
+    return ModelRequest(model="m", messages=(Content("system", (Text("Be kind."),)), *messages))
 
 
 def after_a_turn(text: str = "It is noon.", audio_ms: int = 1_000) -> VendorHistory:
@@ -108,7 +108,7 @@ def test_messages_of_different_kinds_never_match() -> None:
     history = after_a_turn()
     changes = history.sync(requested(agent("What time is it?")), spoken=False)
     assert len(changes.deleted) == 2
-    picture = Said("user", (Text("see"), Image("data:,")))
+    picture = Content("user", (Text("see"), Image("data:,")))
     assert history.sync(requested(picture), spoken=False).added[0].message == picture
 
 
@@ -121,7 +121,8 @@ def test_a_cut_to_nothing_of_an_answer_without_audio_is_another_message() -> Non
 
 def test_all_that_the_system_says_is_read_as_instructions() -> None:
     request = ModelRequest(
-        model="m", messages=(Said("system", (Text("A."),)), user("x"), Said("system", (Text("B."),)))
+        model="m",
+        messages=(Content("system", (Text("A."),)), user("x"), Content("system", (Text("B."),))),
     )
     assert instructions_of(request) == "A.\n\nB."
-    assert instructions_of(ModelRequest(model="m", messages=(Said("system", ()),))) == ""
+    assert instructions_of(ModelRequest(model="m", messages=(Content("system", ()),))) == ""

@@ -127,14 +127,14 @@ class TestLiveVoices(LeavesNothing):
     async def test_clause_that_comes_late(self, synthesizer: Synthesizer, voice: Voice) -> None:
         """All clauses before it have been played, and no audio is due: that is no stall, and it is spoken."""
         async with synthesizer.open(voice) as speech, asyncio.timeout(WAIT_S):
-            speech.say("First.")
+            speech.push("First.")
             sound, n_samples = audio_of(speech), 0
             while n_samples < len(tone("First.")):
                 n_samples += len((await anext(sound)).samples)
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.4):  # longer than `timeout_ms`
                     await anext(sound)
-            speech.say("Second.")
+            speech.push("Second.")
             speech.finish()
             assert len(sound_of([spoken async for spoken in sound], 1)) == len(tone("Second."))
 
@@ -146,7 +146,7 @@ class TestLiveVoices(LeavesNothing):
         """Unread audio is not buffered without bound."""
         vendor.script.cue(TtsCue(chunk_bytes=96_000))
         async with synthesizer.open(voice) as speech:
-            speech.say("x" * 10_000)  # 400 s of sound, 26 MB as base64: more than loopback's buffers hold
+            speech.push("x" * 10_000)  # 400 s of sound, 26 MB as base64: more than loopback's buffers hold
             await anext(audio_of(speech))
             received = await vendor.script.nth(0)
             for _ in range(4_000):  # turns of the loop in which a reader without bound would have read it all
@@ -197,7 +197,7 @@ class TestLiveVoices(LeavesNothing):
         hold = Hold(after=4_800)
         vendor.script.cue(TtsCue(hold=hold))
         async with synthesizer.open(voice) as speech:
-            speech.say("A clause of some length.")
+            speech.push("A clause of some length.")
             await anext(audio_of(speech))
         hold.release.set()
         await soon((await vendor.script.nth(0)).gone)

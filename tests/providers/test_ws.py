@@ -272,9 +272,9 @@ class TestLine(LeavesNothing):
                 case ["cut"]:
                     call.cut()
                 case ["not-utf-8"]:
-                    await call.say_raw(b"\xff\xfe")
+                    await call.send_raw(b"\xff\xfe")
                 case ["too-long"]:
-                    await call.say("x" * (LINE.message_bytes + 1))
+                    await call.send("x" * (LINE.message_bytes + 1))
                 case [code, *reason]:
                     await call.hang_up(int(code), " ".join(reason))
 

@@ -236,8 +236,8 @@ async def test_cancellation(vendor: FakeWyoming) -> None:
             push(stream, SECOND)
             stream.flush(1)
             await final(stream)
-            speech.say("A clause.")
-            speech.say("And another one.")
+            speech.push("A clause.")
+            speech.push("And another one.")
             async for _ in speech:
                 pass
 

@@ -54,7 +54,7 @@ async def messages_of(server: Any, n: int) -> list[Event]:
 async def test_auto_turn(server: Any, speech: Samples, detection: Event | None) -> None:
     """The end of speech commits and answers; `server_vad` is what a session has from the start."""
     async with calling(server.url, session=transcribed_by(detection) if detection else None) as user:
-        await user.say(speech)
+        await user.speak(speech)
         done = await user.until("response.done")
     assert done["response"]["status"] == "completed"
     assert "input_audio_buffer.committed" in user.kinds()
@@ -80,7 +80,7 @@ async def test_auto_turn_without_a_response(server: Any, speech: Samples) -> Non
     """`create_response: false`: committed and transcribed, and answered when the client requests it."""
     session = transcribed_by(VAD | {"create_response": False}, transcription={"model": "whisper-1"})
     async with calling(server.url, session=session) as user:
-        await user.say(speech)
+        await user.speak(speech)
         await user.until("conversation.item.input_audio_transcription.completed")
         await settled(user)
         assert events_of(user, "response.created") == []
@@ -95,7 +95,7 @@ async def test_turn_detection_off(server: Any, speech: Samples, off: object) -> 
     """Null, or the `false` that pipecat sends: no speech events, no commit, no response; shown as null."""
     async with calling(server.url, session=transcribed_by(off)) as user:
         assert user.events[-1]["session"]["audio"]["input"]["turn_detection"] is None
-        await user.say(speech, then_silence_ms=2_000)
+        await user.speak(speech, then_silence_ms=2_000)
         await settled(user)
         assert user.kinds() == ["session.created", "session.updated", "error"]
 
@@ -107,10 +107,10 @@ async def test_barge_in(server: Any, speech: Samples, named: Event) -> None:
     server.vendor.llm.cue(LlmCue(tokens=tokens("It is noon. And I could go on for ever."), hold=hold))
     async with calling(server.url, session=transcribed_by(VAD | named)) as user:
         assert user.events[-1]["session"]["audio"]["input"]["turn_detection"]["interrupt_response"] is True
-        await user.say(speech)
+        await user.speak(speech)
         await user.until("response.output_audio.delta")
         await soon(hold.reached)
-        await user.say(speech)
+        await user.speak(speech)
         done = (await user.until("response.done"))["response"]
         assert (done["status"], done["status_details"]["reason"]) == ("cancelled", "turn_detected")
         assert len(events_of(user, "input_audio_buffer.speech_started")) in (1, 2), "before it or with it"
@@ -126,10 +126,10 @@ async def test_barge_in_switched_off(server: Any, speech: Samples) -> None:
     server.vendor.llm.cue(LlmCue(tokens=tokens("It is noon. And I could go on for ever."), hold=hold))
     async with calling(server.url, session=transcribed_by(VAD | {"interrupt_response": False})) as user:
         assert user.events[-1]["session"]["audio"]["input"]["turn_detection"]["interrupt_response"] is False
-        await user.say(speech)
+        await user.speak(speech)
         await user.until("response.output_audio.delta")
         await soon(hold.reached)
-        await user.say(speech)
+        await user.speak(speech)
         await user.until("input_audio_buffer.committed", lambda event: event["previous_item_id"] is not None)
         hold.release.set()
         for _ in range(2):
@@ -141,7 +141,7 @@ async def test_history_after_an_interrupt(server: Any, speech: Samples) -> None:
     hold = Hold(after=6)
     server.vendor.llm.cue(LlmCue(tokens=tokens("It is noon. And I could go on for ever."), hold=hold))
     async with calling(server.url, session=transcribed_by(VAD)) as user:
-        await user.say(speech)
+        await user.speak(speech)
         await user.until("response.output_audio.delta")
         await soon(hold.reached)
         await user.send("response.cancel")
@@ -157,7 +157,7 @@ async def test_history_after_an_interrupt(server: Any, speech: Samples) -> None:
 async def test_manual_turn(server: Any, speech: Samples) -> None:
     """Append, commit, ask."""
     async with calling(server.url, session=transcribed_by(None)) as user:
-        await user.say(speech)
+        await user.speak(speech)
         await user.send("input_audio_buffer.commit")
         await user.send("response.create")
         assert (await user.until("response.done"))["response"]["status"] == "completed"
@@ -346,7 +346,7 @@ async def test_transcription_session(server: Any, speech: Samples, by: str, dete
         assert set(displayed) == {"type", "object", "id", "audio", "include", "expires_at"}
         assert (displayed["type"], displayed["object"]) == ("transcription", "realtime.transcription_session")
         assert set(displayed["audio"]) == {"input"}
-        await user.say(speech)
+        await user.speak(speech)
         if detection is None:
             await user.send("input_audio_buffer.commit")
         done = await user.until("conversation.item.input_audio_transcription.completed")
@@ -367,7 +367,7 @@ async def test_language_and_prompt(server: Any, speech: Samples, session: Event)
             await user.send("session.update", session={"audio": {"input": {"transcription": requested}}})
             await user.until("session.updated")
             await user.send("input_audio_buffer.clear")
-            await user.say(speech)
+            await user.speak(speech)
             if session == transcribed_by(None):
                 await user.send("input_audio_buffer.commit")
             await user.until("conversation.item.input_audio_transcription.completed")
@@ -379,7 +379,7 @@ async def test_transcription_session_from_the_start(server: Any, speech: Samples
     """`?intent=transcription` needs no update: texts come."""
     async with calling(server.url, query="intent=transcription") as user:
         assert user.events[0]["session"]["type"] == "transcription"
-        await user.say(speech)
+        await user.speak(speech)
         await user.until("conversation.item.input_audio_transcription.completed")
 
 
@@ -391,7 +391,7 @@ async def test_transcription_session_of_the_beta(server: Any, speech: Samples) -
         await user.send("transcription_session.update", session=update)
         displayed = (await user.until("transcription_session.updated"))["session"]
         assert displayed["input_audio_transcription"] == {"model": "whisper-1"}
-        await user.say(speech)
+        await user.speak(speech)
         await user.until("conversation.item.input_audio_transcription.completed")
         assert events_of(user, "response.created") == []
 
@@ -403,7 +403,7 @@ async def test_idle_timeout(server: Any, speech: Samples) -> None:
     async with calling(server.url, session=transcribed_by(VAD | {"idle_timeout_ms": 300})) as user:
         displayed = user.events[-1]["session"]["audio"]["input"]["turn_detection"]
         assert displayed["idle_timeout_ms"] == 300
-        await user.say(speech, then_silence_ms=500)
+        await user.speak(speech, then_silence_ms=500)
         await user.until("response.done")
         timed_out = await user.until("input_audio_buffer.timeout_triggered")
         assert timed_out["audio_end_ms"] - timed_out["audio_start_ms"] == 300

@@ -54,8 +54,8 @@ async def test_a_call_is_recorded_with_the_user_left_and_the_agent_right(fake_se
     async with fake_server(RECORDS) as server:
         server.vendor.llm.usual = LlmCue(tokens=tokens("It is noon."))
         async with calling(server.url, session=WATCHED) as user:
-            await user.say_in_real_time(speech)
-            await user.say_in_real_time(np.zeros(24_000, np.int16))
+            await user.speak_in_real_time(speech)
+            await user.speak_in_real_time(np.zeros(24_000, np.int16))
             await user.until("voicepipe.turn.record")
             session = session_of(user)
         status, flac, headers = await recording_of(server, session)
@@ -80,9 +80,9 @@ async def test_an_answer_that_is_interrupted_is_cut(fake_server: Any, speech: Sa
     async with fake_server(settings) as server:
         server.vendor.llm.usual = LlmCue(tokens=tokens("It is noon, and this goes on for quite some time to come."))
         async with calling(server.url, session=WATCHED) as user:
-            await user.say(speech, then_silence_ms=800)
+            await user.speak(speech, then_silence_ms=800)
             await user.until("response.output_audio.delta")
-            await user.say_in_real_time(speech)
+            await user.speak_in_real_time(speech)
             await user.until("voicepipe.turn.record")
             sent, session = len(user.sound()), session_of(user)
         left, right = channels((await recording_of(server, session))[1])
@@ -102,7 +102,7 @@ async def test_nothing_is_recorded_before_it_was_announced(fake_server: Any, spe
     }
     async with fake_server(settings) as server:
         async with calling(server.url, session=WATCHED) as user:
-            await user.say_in_real_time(speech)  # while it is announced
+            await user.speak_in_real_time(speech)  # while it is announced
             spoken = list[tuple[str, str, str]]()
             while len(spoken) < 2:
                 record = (await user.until("voicepipe.turn.record"))["record"]
@@ -126,7 +126,7 @@ async def test_an_announcement_that_fails_leaves_the_call_unrecorded(fake_server
                 record = (await user.until("voicepipe.turn.record"))["record"]
                 assert (record["cause"], record["outcome"]) == ("greeting", "failed")
             server.vendor.llm.usual = LlmCue(tokens=tokens("It is noon."))
-            await user.say(speech, then_silence_ms=1_000)
+            await user.speak(speech, then_silence_ms=1_000)
             record = (await user.until("voicepipe.turn.record"))["record"]
             session = session_of(user)
         assert (record["cause"], record["outcome"]) == ("vad", "completed")
@@ -153,7 +153,7 @@ async def test_calls_are_not_recorded_unless_it_is_set(fake_server: Any, speech:
     """Not even a folder is made."""
     async with fake_server() as server:
         async with calling(server.url) as user:
-            await user.say(speech)
+            await user.speak(speech)
             await user.until("response.done")
             session = session_of(user)
         assert (await recording_of(server, session))[0] == 404

@@ -61,9 +61,9 @@ async def test_input_audio_buffer_commit(server: Any, speech: Samples) -> None:
     """The audio becomes an item, and no response starts; a commit of less than 100 ms is an error."""
     async with calling(server.url, session=MANUAL) as user:
         assert (await refused(user, "input_audio_buffer.commit"))["code"] == "input_audio_buffer_commit_empty"
-        await user.say(speech[: 24 * 90])
+        await user.speak(speech[: 24 * 90])
         assert (await refused(user, "input_audio_buffer.commit"))["code"] == "input_audio_buffer_commit_empty"
-        await user.say(speech)
+        await user.speak(speech)
         await user.send("input_audio_buffer.commit")
         committed = await user.until("input_audio_buffer.committed")
         added = await user.until("conversation.item.added")
@@ -78,7 +78,7 @@ async def test_input_audio_buffer_commit(server: Any, speech: Samples) -> None:
 async def test_input_audio_buffer_clear(server: Any, speech: Samples) -> None:
     """What was not committed is forgotten."""
     async with calling(server.url, session=MANUAL) as user:
-        await user.say(speech)
+        await user.speak(speech)
         await user.send("input_audio_buffer.clear")
         await user.until("input_audio_buffer.cleared")
         assert (await refused(user, "input_audio_buffer.commit"))["code"] == "input_audio_buffer_commit_empty"

@@ -24,7 +24,7 @@ MANUAL = {"audio": {"input": {"turn_detection": None}}}
 
 
 async def committed(user: User, speech: Samples) -> str:
-    await user.say(speech)
+    await user.speak(speech)
     await user.send("input_audio_buffer.commit")
     item_id: str = (await user.until("input_audio_buffer.committed"))["item_id"]
     await user.until("conversation.item.done")

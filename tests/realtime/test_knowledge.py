@@ -52,7 +52,7 @@ async def test_a_spoken_question_is_answered_from_the_documents(
     async with fake_server({"agents.default.knowledge": str(folder)}) as server:
         server.vendor.stt.usual = SttCue(text="can I bring my dog")
         async with calling(server.url, session=WATCHED) as user:
-            await user.say(speech)
+            await user.speak(speech)
             record = (await user.until("voicepipe.turn.record"))["record"]
         system, question = (await server.vendor.llm.nth(0)).question["messages"]
     assert system["content"] == "Be brief."

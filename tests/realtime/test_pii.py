@@ -47,7 +47,7 @@ async def test_nothing_stored_has_the_original(
         server.vendor.stt.usual = SttCue(text=SPOKEN)
         server.vendor.llm.usual = LlmCue(tokens=tokens("I wrote to anna@example.com."))
         async with calling(server.url) as user:
-            await user.say(speech)
+            await user.speak(speech)
             await user.until("response.done")
         turn = await stored_turn(server.url)
         question = (await server.vendor.llm.nth(0)).question["messages"][-1]
@@ -74,7 +74,7 @@ async def test_the_event_loop_searches_no_text_for_the_llm(
     async with fake_server({"agents.default.redact_for_llm": ["card"]}) as server:
         server.vendor.stt.usual = SttCue(text=SPOKEN)
         async with calling(server.url) as user:
-            await user.say(speech)
+            await user.speak(speech)
             await user.until("response.done")
         assert (await server.vendor.llm.nth(0)).question["messages"][-1]["content"] == "my card is [card]"
     assert threads
@@ -88,7 +88,7 @@ async def test_the_llm_reads_none_by_setting(fake_server: Any, speech: Samples) 
         async with calling(server.url, session={"instructions": "You are desk@example.com."}) as user:
             typed = {"type": "input_text", "text": "I am anna@example.com, call +41 79 123 45 67."}
             await user.send("conversation.item.create", item={"type": "message", "role": "user", "content": [typed]})
-            await user.say(speech)
+            await user.speak(speech)
             await user.until("response.done")
         system, written, spoken = (await server.vendor.llm.nth(0)).question["messages"]
     assert system["content"] == "You are desk@example.com."

@@ -94,7 +94,7 @@ async def _turn(fake_server: Any, settings: dict[str, str], speech: Samples, stt
     stt_fake.script.usual = SttCue(text="No.")
     async with fake_server(settings) as server:
         async with calling(server.url, session=SESSION) as user:
-            await user.say(speech, then_silence_ms=400)
+            await user.speak(speech, then_silence_ms=400)
             done = await user.until("response.done")
         assert done["response"]["status"] == "completed", done
         return await eventually(lambda: _record(server.url))

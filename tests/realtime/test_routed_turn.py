@@ -54,7 +54,7 @@ async def record_of(server: Any) -> Record:
 
 async def answered(server: Any, speech: Samples) -> tuple[User, Record]:
     async with calling(server.url, session=SESSION) as user:
-        await user.say(speech)
+        await user.speak(speech)
         done = await user.until("response.done")
         assert done["response"]["status"] == "completed"
     return user, await record_of(server)
@@ -110,7 +110,7 @@ async def test_what_can_not_be_continued_is_spoken_to_its_end_and_then_fails(fak
     async with fake_server() as server:
         server.vendor.llm.usual = LlmCue(tokens=tokens(LONG), fault=Cut(len(said)))
         async with calling(server.url, session=SESSION) as user:
-            await user.say(speech)
+            await user.speak(speech)
             done = await user.until("response.done")
             assert done["response"]["status"] == "failed"
         record = await record_of(server)
@@ -136,7 +136,7 @@ async def test_a_turn_without_any_answer_fails_and_apologises(
     async with fake_server({"agents.default.llm": llm, "agents.default.apology": SORRY}) as server:
         server.vendor.llm.usual = cue
         async with calling(server.url, session=SESSION) as user:
-            await user.say(speech)
+            await user.speak(speech)
             failed = (await user.until("response.done"))["response"]
             sorry = (await user.until("response.done"))["response"]
         record = await record_of(server)
@@ -163,7 +163,7 @@ async def test_a_rule_reads_the_sessions_metadata(fake_server: Any, speech: Samp
         server.vendor.llm.usual = lambda received: LlmCue(tokens=(f"I am {received['model']}.",))
         session = {**SESSION, "providerData": {"voicepipe": {"metadata": {"user_tier": "gold"}}}}
         async with calling(server.url, session=session) as user:
-            await user.say(speech)
+            await user.speak(speech)
             await user.until("response.done")
         record = await record_of(server)
     assert record["agent_text"] == "I am golden."

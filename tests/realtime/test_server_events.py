@@ -55,7 +55,7 @@ OF_A_VAD_TURN = [
 async def spoken(server: Any, speech: Samples) -> AsyncIterator[User]:
     """A user who has put a spoken question; the whole answer was played."""
     async with calling(server.url, session=SESSION) as user:
-        await user.say(speech)
+        await user.speak(speech)
         await user.until("rate_limits.updated")
         yield user
 
@@ -136,7 +136,7 @@ async def test_conversation_item_created(server: Any, speech: Samples) -> None:
     """Instead of both, for older clients."""
     async with calling(server.url, headers={"OpenAI-Beta": "realtime=v1"}) as user:
         await user.send("session.update", session={"turn_detection": VAD})
-        await user.say(speech)
+        await user.speak(speech)
         await user.until("response.done")
         roles = [event["item"]["role"] for event in events_of(user, "conversation.item.created")]
         assert roles == ["user", "assistant"]
@@ -174,7 +174,7 @@ async def test_input_audio_transcription_failed(server: Any, speech: Samples) ->
     """Instead of the text, with a type and a message for people."""
     server.vendor.stt.usual = SttCue(fault=Status(400, "no such model"))
     async with calling(server.url, session=SESSION) as user:
-        await user.say(speech)
+        await user.speak(speech)
         failed = await user.until("conversation.item.input_audio_transcription.failed")
         assert failed["error"]["type"]
         assert failed["error"]["message"]
@@ -329,7 +329,7 @@ async def test_items_ids(server: Any, speech: Samples) -> None:
 async def test_items_previous_item_id(server: Any, speech: Samples) -> None:
     """The item really before it, over turns; null only for the first."""
     async with spoken(server, speech) as user:
-        await user.say(speech)
+        await user.speak(speech)
         await user.until("rate_limits.updated")
         added = events_of(user, "conversation.item.added")
     ids = [event["item"]["id"] for event in added]

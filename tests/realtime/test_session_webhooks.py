@@ -68,7 +68,7 @@ async def call_with_a_tool(server: Any, user: User, speech: Samples) -> None:
     """A question, a function call, its result, and the answer."""
     call = CallCue("look", ('{"who": "ada@example.com"}',), "call_1")
     server.vendor.llm.cue(LlmCue(calls=(call,)), LlmCue(tokens=tokens("It is noon.")))
-    await user.say(speech)
+    await user.speak(speech)
     await user.until("response.done")
     item = {"type": "function_call_output", "call_id": "call_1", "output": "12:00"}
     await user.send("conversation.item.create", item=item)
@@ -122,7 +122,7 @@ async def test_the_transcript_is_redacted_and_summarized(fake_server: Any, recei
             tokens=tokens("They asked for the time." if query["model"] == "summary" else "Write to anna@example.com.")
         )
         async with calling(server.url) as user:
-            await user.say(speech)
+            await user.speak(speech)
             await user.until("response.done")
         ended = await receiver.event("session.ended")
         (request,) = [each for each in server.vendor.llm.received if each.question["model"] == "summary"]
@@ -139,7 +139,7 @@ async def test_a_summary_that_fails_delays_no_end(fake_server: Any, receiver: Re
             tokens=tokens("Yes."), fault=Status(500) if query["model"] == "summary" else None
         )
         async with calling(server.url) as user:
-            await user.say(speech)
+            await user.speak(speech)
             await user.until("response.done")
         ended = await receiver.event("session.ended")
     assert (ended["summary"], len(ended["transcript"])) == ("", 1)
@@ -156,7 +156,7 @@ async def test_the_end_of_the_server_waits_for_no_summary(
             tokens=tokens("Yes."), fault=Hang() if query["model"] == "summary" else None
         )
         async with calling(server.url) as user:
-            await user.say(speech)
+            await user.speak(speech)
             await user.until("response.done")
 
         async def requested() -> bool | None:
@@ -177,7 +177,7 @@ async def test_a_call_is_summarized_for_its_transcript_without_a_webhook(fake_se
             tokens=tokens("They asked for the time." if query["model"] == "summary" else "It is noon.")
         )
         async with calling(server.url) as user:
-            await user.say(speech)
+            await user.speak(speech)
             await user.until("response.done")
             url = f"{server.url}/v1/sessions/{user.events[0]['session']['id']}/transcript"
 
@@ -194,6 +194,6 @@ async def test_a_call_is_summarized_for_its_transcript_without_a_webhook(fake_se
 async def test_calls_are_not_summarized_unless_it_is_set(fake_server: Any, speech: Samples) -> None:
     """An agent's `summary_llm` alone costs nothing at the end of a call that no webhook reports."""
     async with fake_server({"agents.default.summary_llm": "fake/summary"}) as server, calling(server.url) as user:
-        await user.say(speech)
+        await user.speak(speech)
         await user.until("response.done")
     assert "summary" not in [each.question["model"] for each in server.vendor.llm.received]

@@ -47,7 +47,7 @@ class App:
             for n in range(n_turns):
                 if n and n == cached_after:
                     await eventually(self._cached)
-                await user.say(speech, then_silence_ms=600)
+                await user.speak(speech, then_silence_ms=600)
                 done = await user.until("response.done")
                 assert done["response"]["status"] == "completed"
 

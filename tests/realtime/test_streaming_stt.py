@@ -78,7 +78,7 @@ async def test_a_turn_through_it(fake_server: Any, speech: Samples, stt: SttVend
         async with fake_server(settings) as server:
             server.vendor.llm.usual = LlmCue(tokens=tokens("It is noon."))
             async with calling(server.url, session=SESSION) as user:
-                await user.say(speech, then_silence_ms=400)
+                await user.speak(speech, then_silence_ms=400)
                 done = await user.until("response.done")
                 assert done["response"]["status"] == "completed"
             record = await eventually(lambda: over(server.url))

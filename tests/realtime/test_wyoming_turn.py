@@ -25,7 +25,7 @@ async def test_a_turn_through_both(fake_server: Any, speech: Samples) -> None:
         async with fake_server(settings) as server:
             server.vendor.llm.usual = LlmCue(tokens=tokens("It is noon."))
             async with calling(server.url, session=SESSION) as user:
-                await user.say(speech, then_silence_ms=400)
+                await user.speak(speech, then_silence_ms=400)
                 done = await user.until("response.done")
     assert done["response"]["status"] == "completed"
     assert server.vendor.llm.received[-1].question["messages"][-1] == {"role": "user", "content": "No."}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from voicepipe.errors import StageError
-from voicepipe.ports.model import Attempted, Finished, ModelEvent, ModelRequest, Routed, Said, Text, TextDelta
+from voicepipe.ports.model import Attempted, Content, Finished, ModelEvent, ModelRequest, Routed, Text, TextDelta
 from voicepipe.providers.net import http
 from voicepipe.providers.openai.model import open_model
 from voicepipe.registry import ProviderSettings, Spec
@@ -24,7 +24,7 @@ from voicepipe.tasks import background_tasks
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.turn.cost import Price
 
-HI = ModelRequest(model="any", messages=(Said("user", (Text("Hi"),)),))
+HI = ModelRequest(model="any", messages=(Content("user", (Text("Hi"),)),))
 
 
 @dataclass(frozen=True, slots=True)

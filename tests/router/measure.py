@@ -24,9 +24,9 @@ from voicepipe.bench.simulate_world import World, WorldOptions, draw_world
 from voicepipe.errors import StageError
 from voicepipe.ports.model import (
     Attempted,
+    Content,
     Model,
     ModelRequest,
-    Said,
     Text,
     TextDelta,
 )
@@ -153,7 +153,7 @@ async def user(model: RoutedModel, sessions: Iterator[int], came: Came) -> None:
     """Has one session after the other, and in each one turn after the other."""
     for session in sessions:
         for turn in range(session * TURNS_PER_SESSION, (session + 1) * TURNS_PER_SESSION):
-            messages = (Said("system", (Text(PROMPT),)), Said("user", (Text(str(turn)),)))
+            messages = (Content("system", (Text(PROMPT),)), Content("user", (Text(str(turn)),)))
             await send_request(model, ModelRequest(model="m", messages=messages, session=f"s{session}"), came)
 
 

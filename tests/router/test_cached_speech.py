@@ -110,9 +110,9 @@ async def test_an_event_comes_ahead_of_the_audio_that_waits(inner: FakeSynthesiz
     stored = CachedSynthesizer(inner, store)
     await learn(stored, "Sure.", "Anything else?")
     async with stored.open(VOICE) as speech, asyncio.timeout(WAIT_S):
-        speech.say("Sure.")
+        speech.push("Sure.")
         await eventually(lambda: found(store, 1))
-        speech.say("Anything else?")
+        speech.push("Anything else?")
         speech.finish()
         await eventually(lambda: found(store, 2))
         events = [event async for event in speech]
@@ -139,7 +139,7 @@ async def test_cached_and_new_clauses_mixed(inner: FakeSynthesizer, store: Audio
     assert [spoken.clause for spoken in spoken_audio] == sorted(spoken.clause for spoken in spoken_audio)
     for number, clause in enumerate(clauses):
         assert np.array_equal(sound_of(spoken_audio, number), tone(clause, ms_per_char=10))
-    assert [speech.said for speech in inner.speeches[2:]] == [["New one.", "New two."], ["New three."]]
+    assert [speech.clauses for speech in inner.speeches[2:]] == [["New one.", "New two."], ["New three."]]
 
 
 async def test_cached_clause_is_played_while_more_may_come(inner: FakeSynthesizer, store: AudioCache) -> None:
@@ -147,8 +147,8 @@ async def test_cached_clause_is_played_while_more_may_come(inner: FakeSynthesize
     stored = CachedSynthesizer(inner, store)
     await learn(stored, "Sure.")
     async with stored.open(VOICE) as speech, asyncio.timeout(WAIT_S):
-        speech.say("New.")
-        speech.say("Sure.")
+        speech.push("New.")
+        speech.push("Sure.")
         async for spoken in audio_of(speech):
             if spoken.clause == 1:
                 break
@@ -182,7 +182,7 @@ async def test_interrupted_clause_is_not_cached(inner: FakeSynthesizer, store: A
     stored = CachedSynthesizer(inner, store)
     for _ in range(3):
         async with stored.open(VOICE) as speech, asyncio.timeout(WAIT_S):
-            speech.say("A clause of some length that somebody interrupts.")
+            speech.push("A clause of some length that somebody interrupts.")
             await anext(audio_of(speech))
     await store.settled()
     assert store.n_bytes == 0
@@ -242,7 +242,8 @@ async def test_the_cache_remembers_few_clauses_that_were_said_once(
 ) -> None:
     """The least recent one is the first to count as new again."""
     monkeypatch.setattr(audio_cache, "SEEN", 2)
-    assert [store.was_said(key) for key in ("a", "b", "a", "c", "a", "b")] == [False, False, True, False, True, False]
+    known = [store.was_requested(key) for key in ("a", "b", "a", "c", "a", "b")]
+    assert known == [False, False, True, False, True, False]
 
 
 async def test_a_clause_that_made_room_meanwhile_is_not_there(store: AudioCache) -> None:
@@ -264,7 +265,7 @@ class Reporting(FakeSynthesizer):
 
 class _Connecting:
     def __init__(self, speech: Speech) -> None:
-        self.say, self.finish, self._speech = speech.say, speech.finish, speech
+        self.push, self.finish, self._speech = speech.push, speech.finish, speech
 
     async def __aiter__(self) -> AsyncIterator[SpeechEvent]:
         yield SynthesizerConnected(7)

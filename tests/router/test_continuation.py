@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voicepipe.ports.continuation import TextJoiner, continued
-from voicepipe.ports.model import Function, ModelRequest, Said, Text
+from voicepipe.ports.model import Content, Function, ModelRequest, Text
 from voicepipe.router.llm.continuation import takes_prefill
 
 
@@ -59,11 +59,15 @@ def test_words_of_the_same_breath_are_taken_as_they_come(before: str, pieces: tu
 
 def test_a_prefilling_model_gets_no_instruction() -> None:
     """It gets no functions either; other models get the instruction as a message."""
-    hi = (Said("user", (Text("Hi"),)),)
+    hi = (Content("user", (Text("Hi"),)),)
     request = ModelRequest(model="m", messages=hi, functions=(Function("stop", "Stops.", ""),))
-    assert continued(request, "It is", prefills=True).messages == (*hi, Said("assistant", (Text("It is"),)))
+    assert continued(request, "It is", prefills=True).messages == (*hi, Content("assistant", (Text("It is"),)))
     in_words = continued(request, "It is")
-    assert [each.role for each in in_words.messages if isinstance(each, Said)] == ["user", "assistant", "user"]
+    assert [each.role for each in in_words.messages if isinstance(each, Content)] == [
+        "user",
+        "assistant",
+        "user",
+    ]
     assert in_words.functions == continued(request, "It is", prefills=True).functions == ()
 
 

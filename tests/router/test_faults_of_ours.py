@@ -16,11 +16,11 @@ from voicepipe.errors import ConfigError, Overload, StageBroken, StageRefused
 from voicepipe.ports.limits import ProviderLimits
 from voicepipe.ports.model import (
     Attempted,
+    Content,
     Finished,
     ModelEvent,
     ModelRequest,
     Routed,
-    Said,
     Text,
     TextDelta,
     Usage,
@@ -47,7 +47,7 @@ from voicepipe.testing.fakes.tone import tone
 from voicepipe.testing.waiting import WAIT_S
 from voicepipe.turn.cost import Price
 
-HI = ModelRequest(model="any", messages=(Said("user", (Text("Hi"),)),))
+HI = ModelRequest(model="any", messages=(Content("user", (Text("Hi"),)),))
 FULL = Overload("Too many requests at a time.", retry_after_ms=2_500)
 BUG = RuntimeError("we forgot something")
 FAULTS = pytest.mark.parametrize("fault", [FULL, BUG], ids=["full", "bug"])
@@ -186,7 +186,7 @@ async def test_an_answer_is_as_long_as_its_pool_allows(requested: int | None, se
 async def test_a_conversation_without_a_user_is_answered() -> None:
     """The agent's instructions alone make the request."""
     model = Scripted("a/m", *WHOLE)
-    request = ModelRequest(model="any", messages=(Said("system", (Text("Greet the caller."),)),))
+    request = ModelRequest(model="any", messages=(Content("system", (Text("Greet the caller."),)),))
     assert TextDelta("Hello.") in await answer(routed_model(model), request)
 
 
@@ -349,7 +349,7 @@ class _StubbornSpeech:
     def __init__(self, end: Exception | None) -> None:
         self._end = end
 
-    def say(self, clause: str) -> None: ...
+    def push(self, clause: str) -> None: ...
 
     def finish(self) -> None: ...
 
@@ -372,7 +372,7 @@ async def test_a_voice_that_ignores_its_end_adds_nothing(
     first, second = StubbornVoice("a/voice", end), FakeSynthesizer(name="b/voice")
     routed = routed_voice(first, second)
     async with routed.open(Voice(model="any")) as speech, asyncio.timeout(WAIT_S):
-        speech.say("One clause.")
+        speech.push("One clause.")
         speech.finish()
         events = asyncio.create_task(_all_of(speech))
         rest = await second.script.nth(0)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from voicepipe.errors import ConfigError, StageBroken
-from voicepipe.ports.model import Attempted, ModelEvent, ModelRequest, Routed, Said, Text, TextDelta, Usage
+from voicepipe.ports.model import Attempted, Content, ModelEvent, ModelRequest, Routed, Text, TextDelta, Usage
 from voicepipe.router.build import build_pool
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.llm.judge import MAX_CHARS, judge_request, verdict_of
@@ -23,9 +23,9 @@ from voicepipe.testing.fakes.model import ReceivedModelRequest as Received
 from voicepipe.testing.waiting import WAIT_S
 from voicepipe.turn.cost import Price
 
-MEDIUM = ModelRequest(model="any", messages=(Said("user", (Text("Why do cats purr?"),)),), session="s1")
-EASY = ModelRequest(model="any", messages=(Said("user", (Text("What time is it?"),)),), session="s1")
-HARD = ModelRequest(model="any", messages=(Said("user", (Text("Write a poem about cats."),)),), session="s1")
+MEDIUM = ModelRequest(model="any", messages=(Content("user", (Text("Why do cats purr?"),)),), session="s1")
+EASY = ModelRequest(model="any", messages=(Content("user", (Text("What time is it?"),)),), session="s1")
+HARD = ModelRequest(model="any", messages=(Content("user", (Text("Write a poem about cats."),)),), session="s1")
 NAMES = ("large/m", "middle/m", "small/m", "judge/m")
 
 
@@ -190,7 +190,7 @@ async def test_the_words_are_read_without_a_model_for_easy_questions() -> None:
         middle.send("Middling.")
         middle.finish()
         await reading
-    assert judge.question.messages[-1] == Said("user", (Text("Why do cats purr?"),))
+    assert judge.question.messages[-1] == Content("user", (Text("Why do cats purr?"),))
 
 
 async def test_an_easy_question_may_turn_out_to_be_medium(opened: Bench) -> None:
@@ -253,10 +253,10 @@ def test_the_judge_reads_the_beginning_of_the_question_alone() -> None:
     request = judge_request(Candidate(spec="groq/openai/gpt-oss-20b"), "x" * 5_000)
     assert request.model == "openai/gpt-oss-20b"
     first, second = request.messages
-    assert isinstance(first, Said)
-    assert isinstance(second, Said)
+    assert isinstance(first, Content)
+    assert isinstance(second, Content)
     assert first.role == "system"
-    assert second == Said("user", (Text("x" * MAX_CHARS),))
+    assert second == Content("user", (Text("x" * MAX_CHARS),))
 
 
 def test_a_race_that_is_decided_prefers_nothing() -> None:

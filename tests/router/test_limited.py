@@ -278,7 +278,7 @@ class Singer:
     async def open(self, voice: Voice) -> AsyncIterator[Speech]:
         yield self
 
-    def say(self, clause: str) -> None: ...
+    def push(self, clause: str) -> None: ...
     def finish(self) -> None: ...
 
     async def __aiter__(self) -> AsyncIterator[SpeechEvent]:
@@ -294,7 +294,7 @@ async def speech(singer: Singer, text: str = "Hello.", limits: ProviderLimits = 
     """All that comes, and why it ended."""
     came: list[SpeechEvent] = []
     async with LimitedSynthesizer(singer, limits).open(Voice(model="v")) as spoken:
-        spoken.say(text)
+        spoken.push(text)
         spoken.finish()
         failure = await until_it_fails(aiter(spoken), came)
     assert failure is None or (failure.stage, failure.provider, failure.retryable) == ("tts", "fake/tts", True)

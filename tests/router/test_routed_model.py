@@ -16,12 +16,12 @@ from voicepipe.errors import ConfigError, StageBroken, StageError, StageRefused
 from voicepipe.ports.model import (
     Attempted,
     CallDelta,
+    Content,
     Finished,
     Model,
     ModelEvent,
     ModelRequest,
     Routed,
-    Said,
     Text,
     TextDelta,
     Usage,
@@ -41,7 +41,7 @@ from voicepipe.testing.fakes.cues import CallCue, Cut, Hang, Hold, LlmCue, Stall
 from voicepipe.testing.fakes.script import soon
 from voicepipe.testing.waiting import WAIT_S, eventually
 
-HI = ModelRequest(model="any", messages=(Said("user", (Text("Hi"),)),), session="s1")
+HI = ModelRequest(model="any", messages=(Content("user", (Text("Hi"),)),), session="s1")
 WORDS = tuple(f" word{i}" for i in range(30))
 
 
@@ -69,7 +69,7 @@ async def test_a_loser_is_closed_and_its_reading_is_paid(pool: Any) -> None:
     await soon((await pooled.vendors[0].llm.nth(0)).gone)
 
 
-LONG = ModelRequest(model="any", messages=(Said("user", (Text("Hi. " * 1_500),)),))
+LONG = ModelRequest(model="any", messages=(Content("user", (Text("Hi. " * 1_500),)),))
 """Long enough for a provider to cache it."""
 
 
@@ -817,7 +817,7 @@ async def test_a_bug_in_a_call_comes_out_as_it_was(pool: Any, monkeypatch: pytes
 def test_the_words_that_are_judged_are_the_users_latest(
     spoken: tuple[tuple[Literal["system", "user", "assistant"], str], ...], words: str
 ) -> None:
-    messages = tuple(Said(role, (Text(text),)) for role, text in spoken)
+    messages = tuple(Content(role, (Text(text),)) for role, text in spoken)
     assert latest_words(replace(HI, messages=messages)) == words
 
 

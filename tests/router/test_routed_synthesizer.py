@@ -142,7 +142,7 @@ async def test_another_goes_on_with_the_clause_that_was_not_begun() -> None:
     spoken_audio, provider_events = split(
         await events_of(routed(first, second), VOICE, "All is well.", "And so on.", "Bye.")
     )
-    assert second.speeches[0].said == ["And so on.", "Bye."]
+    assert second.speeches[0].clauses == ["And so on.", "Bye."]
     assert np.array_equal(sound_of(spoken_audio, 1), tone("And so on."))
     assert np.array_equal(sound_of(spoken_audio, 2), tone("Bye."))
     assert [each.role for each in provider_events] == ["continuation"]
@@ -155,7 +155,7 @@ async def test_another_goes_on_in_mid_sentence_with_the_next_word() -> None:
     first, second = named(TtsCue(fault=cut, ms_per_char=round(CHAR_MS)), TtsCue())
     spoken_audio, error = await outcome(routed(first, second), Voice(model="any"), SENTENCE, "Bye.")
     assert error is None
-    assert second.speeches[0].said == ["to the city leaves at nine.", "Bye."]
+    assert second.speeches[0].clauses == ["to the city leaves at nine.", "Bye."]
     assert {spoken.clause for spoken in spoken_audio} == {0, 1}
 
 
@@ -244,7 +244,7 @@ class Reporting(FakeSynthesizer):
 
 class Connecting:
     def __init__(self, speech: Speech) -> None:
-        self.say, self.finish, self._speech = speech.say, speech.finish, speech
+        self.push, self.finish, self._speech = speech.push, speech.finish, speech
 
     async def __aiter__(self) -> AsyncIterator[SpeechEvent]:
         yield SynthesizerConnected(0)
@@ -267,7 +267,7 @@ async def test_events_come_ahead_of_audio_that_waits() -> None:
     """All audio of a clause is there before the first of it is read: its events are read first."""
     synthesizer = Reporting(TtsCue(), name="v0/voice")
     async with routed(synthesizer).open(VOICE) as speech, asyncio.timeout(WAIT_S):
-        speech.say("Hello.")
+        speech.push("Hello.")
         speech.finish()
         await synthesizer.script.nth(0)
         await soon(synthesizer.speeches[0].left)
@@ -289,7 +289,7 @@ class Endless(FakeSynthesizer):
 
 class _Pieces:
     def __init__(self, synthesizer: Endless, speech: Speech) -> None:
-        self.say, self.finish, self._synthesizer = speech.say, speech.finish, synthesizer
+        self.push, self.finish, self._synthesizer = speech.push, speech.finish, synthesizer
 
     async def __aiter__(self) -> AsyncIterator[SpeechEvent]:
         for _ in range(5 * MAX_WAITING):
@@ -300,7 +300,7 @@ class _Pieces:
 async def test_a_slow_listener_makes_the_voice_wait_and_loses_nothing() -> None:
     voice = Endless(TtsCue(), name="v0/voice")
     async with routed(voice).open(VOICE) as speech, asyncio.timeout(WAIT_S):
-        speech.say("Hello.")
+        speech.push("Hello.")
         speech.finish()
         await voice.script.nth(0)
         for _ in range(50):
@@ -315,7 +315,7 @@ async def test_a_stall_in_a_sentence_is_detected_before_its_provider_fails(monke
     first, second = named(TtsCue(fault=Stall(after=4_800)), TtsCue())
     spoken_audio, error = await outcome(routed(first, second), Voice(model="any"), SENTENCE)
     assert error is None
-    assert second.speeches[0].said == [SENTENCE]
+    assert second.speeches[0].clauses == [SENTENCE]
     assert len(sound_of(spoken_audio, 0)) == 2_400 + len(tone(SENTENCE))
 
 
@@ -333,7 +333,7 @@ async def test_the_last_voice_may_take_its_time(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("voicepipe.router.tts.synthesizer.STALL_MS", 1)
     first, second = named(TtsCue(fault=Cut(after=4_800)), None)
     async with routed(first, second).open(Voice(model="any")) as speech, asyncio.timeout(WAIT_S):
-        speech.say(SENTENCE)
+        speech.push(SENTENCE)
         speech.finish()
         spoken_audio = [await anext(audio_of(speech))]
         rest = asyncio.create_task(_all_of(speech))
@@ -363,12 +363,12 @@ async def test_waiting_for_words_is_no_stall(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("voicepipe.router.tts.synthesizer.STALL_MS", 1)
     first, second = named(TtsCue(), TtsCue())
     async with routed(first, second).open(Voice(model="any")) as speech, asyncio.timeout(WAIT_S):
-        speech.say("First.")
+        speech.push("First.")
         n_samples, sound = 0, audio_of(speech)
         while n_samples < len(tone("First.")):
             n_samples += len((await anext(sound)).samples)
         await asyncio.sleep(0.02)
-        speech.say("Second.")
+        speech.push("Second.")
         speech.finish()
         assert {later.clause async for later in sound} == {1}
     assert second.speeches == []

@@ -15,7 +15,7 @@ import pytest
 from voicepipe import clock
 from voicepipe.auth.apikeys import ApiKeys
 from voicepipe.errors import ConfigError
-from voicepipe.ports.model import Finished, ModelEvent, ModelRequest, Said, Text, TextDelta, Usage
+from voicepipe.ports.model import Content, Finished, ModelEvent, ModelRequest, Text, TextDelta, Usage
 from voicepipe.server.authenticate import Principal
 from voicepipe.server.chat_ports import ChatRoute
 from voicepipe.server.gateway.response_cache import ResponseCache
@@ -269,7 +269,7 @@ def route_to(model: Any, *specs: str) -> ChatRoute:
     return ChatRoute(name="default", agent="default", specs=specs, reached=(), model=model, model_name="m")
 
 
-REQUEST = ModelRequest(model="m", messages=(Said("user", (Text("Which?"),)),), max_output_tokens=9, temperature=0)
+REQUEST = ModelRequest(model="m", messages=(Content("user", (Text("Which?"),)),), max_output_tokens=9, temperature=0)
 
 
 async def test_a_name_with_other_models_after_a_reload_has_other_answers() -> None:

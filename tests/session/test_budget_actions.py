@@ -48,7 +48,7 @@ async def test_an_answer_of_which_nothing_can_be_spoken_is_apologised_for(
     """Else the user waits in silence for an answer that the record has as completed."""
     server.vendor.llm.cue(LlmCue(tokens=answer))
     async with calling(server.base_url, session=VAD) as user:
-        await user.say(question)
+        await user.speak(question)
         failed = await user.until("response.done")
         assert said_in(await user.until("response.done")) == [("item", APOLOGY)]
     record = await closed(server, turn_of(failed))
@@ -60,7 +60,7 @@ async def test_a_failed_turn_is_apologised_for_and_the_call_goes_on(server: Any,
     """`response.done` says failed; then a response says the words; the next question is answered as if nothing was."""
     server.vendor.llm.cue(LlmCue(fault=Status(500)))
     async with calling(server.base_url, session=VAD) as user:
-        await user.say(question)
+        await user.speak(question)
         failed = await user.until("response.done")
         assert failed["response"]["status"] == "failed"
         apology = await user.until("response.done")
@@ -69,7 +69,7 @@ async def test_a_failed_turn_is_apologised_for_and_the_call_goes_on(server: Any,
         assert apology["response"]["metadata"]["voicepipe_apology_for"] == turn_of(failed)
         assert len(user.sound()) > 0
         record = await closed(server, turn_of(apology))
-        await user.say(question)
+        await user.speak(question)
         assert (await user.until("response.done"))["response"]["status"] == "completed"
     assert (record["cause"], record["outcome"], record["agent_text"]) == ("apology", "completed", APOLOGY)
     assert (await closed(server, turn_of(failed)))["actions"] == ["apology"]
@@ -82,13 +82,13 @@ async def test_a_late_answer_has_a_filler_before_it(server: Any, question: Sampl
     hold = Hold()
     server.vendor.llm.cue(LlmCue(tokens=tokens("It is noon."), hold=hold))
     async with calling(server.base_url, session=VAD) as user:
-        await user.say(question)
+        await user.speak(question)
         await user.until("response.output_audio.delta")
         hold.release.set()
         done = await user.until("response.done")
         kinds = user.kinds()
         record = await closed(server, turn_of(done))
-        await user.say(question)
+        await user.speak(question)
         await user.until("response.done")
     assert said_in(done) == [("filler", FILLER), ("item", "It is noon.")]
     first_item_done = kinds.index("response.output_item.done")
@@ -107,7 +107,7 @@ async def test_a_slow_tool_has_a_filler_while_it_runs(server: Any, question: Sam
     call = LlmCue(tokens=(), calls=(CallCue("look", ("{}",), "c1"),), finish="tool_calls")
     server.vendor.llm.cue(call)
     async with calling(server.base_url, session={**VAD, "tools": [LOOK]}) as user:
-        await user.say(question)
+        await user.speak(question)
         called = await user.until("response.done")
         assert [item["type"] for item in called["response"]["output"]] == ["function_call"]
         filler = await user.until("response.done")
@@ -145,7 +145,7 @@ async def test_a_slow_model_is_spoken_as_far_as_it_has_come(server: Any, questio
     hold = Hold(after=3)
     server.vendor.llm.cue(LlmCue(tokens=tokens("Well the answer is noon."), hold=hold))
     async with calling(server.base_url, session=VAD) as user:
-        await user.say(question)
+        await user.speak(question)
         shortened = await server.vendor.tts.nth(0)
         assert shortened.question["input"] == "Well the"
         hold.release.set()

@@ -98,13 +98,13 @@ async def add_an_item(user: User, question: Samples) -> None:
 
 async def have_a_turn(user: User, question: Samples) -> None:
     """Speak, and wait for the reply."""
-    await user.say(question, then_silence_ms=1_000)
+    await user.speak(question, then_silence_ms=1_000)
     await user.until("response.done")
 
 
 async def leave_in_mid_answer(user: User, question: Samples) -> None:
     """Speak, and wait for no more than the beginning of the answer."""
-    await user.say(question, then_silence_ms=1_000)
+    await user.speak(question, then_silence_ms=1_000)
     await user.until("response.output_audio.delta")
 
 

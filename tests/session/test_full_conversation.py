@@ -82,7 +82,7 @@ async def test_a_spoken_turn_is_answered_all_the_same(server: Any, question: Sam
     """The oldest items are deleted to make room, and the client is notified of each."""
     async with calling(server.base_url, session=SPOKEN) as user:
         added = [(await add(user, WORDS))["item"]["id"] for _ in range(20)]
-        await user.say(question)
+        await user.speak(question)
         assert (await user.until("response.done"))["response"]["status"] == "completed"
         gone = [event["item_id"] for event in user.events if event["type"] == "conversation.item.deleted"]
         assert gone == added[:2]
@@ -95,7 +95,7 @@ async def test_the_result_of_a_call_is_taken(server: Any, question: Samples) -> 
         for _ in range(20):
             await add(user, WORDS)
         server.vendor.llm.cue(LlmCue(tokens=(), calls=(CallCue("look"),), finish="tool_calls"))
-        await user.say(question)
+        await user.speak(question)
         await user.until("response.done")
         result = {"type": "function_call_output", "call_id": "call_fake", "output": "noon"}
         assert (await add(user, result))["type"] == "conversation.item.done"

@@ -11,11 +11,11 @@ import pytest
 
 from voicepipe.knowledge.index import KnowledgeIndex
 from voicepipe.knowledge.passages import Passage
-from voicepipe.ports.model import ModelRequest, Said, Text
+from voicepipe.ports.model import Content, ModelRequest, Text
 from voicepipe.session.knowledge import SEARCH_TIMEOUT_S, Knowledge
 
 PETS = Passage("pets.md", 1, "Pets", "Dogs are welcome.")
-REQUEST = ModelRequest(model="m", messages=(Said("user", (Text("can I bring my dog"),)),))
+REQUEST = ModelRequest(model="m", messages=(Content("user", (Text("can I bring my dog"),)),))
 
 
 class StalledLoop(KnowledgeIndex):

@@ -32,7 +32,7 @@ class Watcher:
 
 
 def whole_turn(scenario: Scenario) -> tuple[Callable[[], object], ...]:
-    return scenario.says, scenario.answers, lambda: scenario.passes(5_000)
+    return scenario.utters, scenario.answers, lambda: scenario.passes(5_000)
 
 
 def test_subscriber_gets_each_update_once() -> None:
@@ -74,7 +74,7 @@ def test_ended_turn_gets_no_updates() -> None:
     first = len(watcher.sent)
     watcher.see(lambda: watcher.scenario.passes(5_000))
     assert len(watcher.sent) == first
-    watcher.see(watcher.scenario.says)
+    watcher.see(watcher.scenario.utters)
     assert {what.turn_id for what in watcher.sent[first:] if isinstance(what, a.TurnMarked)} == {"turn_s_0002"}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from voicepipe.ports.model import Called, Returned, Said, Text
+from voicepipe.ports.model import Called, Content, Returned, Text
 from voicepipe.session.messages import messages_of
 from voicepipe.turn import conversation as c
 
@@ -17,12 +17,12 @@ def answered(name: str, words: str, *, hidden_from_llm: bool = False) -> c.Messa
     return c.Message(name, "assistant", (c.OutputAudio(words),), hidden_from_llm=hidden_from_llm)
 
 
-def user(words: str) -> Said:
-    return Said("user", (Text(words),))
+def user(words: str) -> Content:
+    return Content("user", (Text(words),))
 
 
-def agent(words: str) -> Said:
-    return Said("assistant", (Text(words),))
+def agent(words: str) -> Content:
+    return Content("assistant", (Text(words),))
 
 
 def test_speech_in_several_commits_is_one_message() -> None:

@@ -183,7 +183,7 @@ class Reporting:
     """Report these events before the audio."""
 
     def __init__(self, speech: Speech, events: tuple[SpeechEvent, ...]) -> None:
-        self.say, self.finish = speech.say, speech.finish
+        self.push, self.finish = speech.push, speech.finish
         self._speech, self._events = speech, events
 
     async def __aiter__(self) -> AsyncIterator[SpeechEvent]:

@@ -86,7 +86,7 @@ async def test_canned_text_is_spoken_like_an_answer() -> None:
     await cache.make(VOICE, "Sorry.")
     async with PhraseSynthesizer(cache, voice).open(VOICE) as speech:
         for clause in clauses_of("Sorry. That went wrong."):
-            speech.say(clause)
+            speech.push(clause)
         speech.finish()
         assert [spoken.clause async for spoken in audio_of(speech)] == [0, 1]
     assert [spoken_request.question for spoken_request in voice.script.received] == ["Sorry.", "That went wrong."]

@@ -11,8 +11,8 @@ from tests.session.test_observers import hooks, session
 from tests.session.test_third_party_faults import Client
 from voicepipe.clock import SessionClock
 from voicepipe.pii.redact import Redactor
+from voicepipe.ports.model import Content, ModelRequest, Text
 from voicepipe.ports.model import Message as ReadMessage
-from voicepipe.ports.model import ModelRequest, Said, Text
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.prompt import PromptBuilder
 from voicepipe.testing.fakes.model import FakeModel
@@ -42,7 +42,7 @@ def test_request_has_the_time_left(left_ms: int | None) -> None:
 
 def test_a_filler_is_not_read() -> None:
     question = prompt_builder().question(StartReply(1, 0, "item", ReplySettings(), (FILLER_ITEM, QUESTION)))
-    assert question.messages == (Said("user", (Text("What time is it?"),)),)
+    assert question.messages == (Content("user", (Text("What time is it?"),)),)
 
 
 class ReadingModel(FakeModel):
@@ -76,7 +76,7 @@ class ReadingModel(FakeModel):
 
 def instructions_of(messages: tuple[ReadMessage, ...]) -> str:
     first = messages[0]
-    assert isinstance(first, Said)
+    assert isinstance(first, Content)
     assert first.role == "system"
     part = first.parts[0]
     assert isinstance(part, Text)

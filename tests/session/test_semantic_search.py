@@ -14,7 +14,7 @@ from voicepipe.errors import StageBroken, StageRefused
 from voicepipe.knowledge.index import KnowledgeIndex
 from voicepipe.knowledge.passages import Passage
 from voicepipe.knowledge.vectors import Vectors, unit
-from voicepipe.ports.model import ModelRequest, Said, Text
+from voicepipe.ports.model import Content, ModelRequest, Text
 from voicepipe.session import semantic_search
 from voicepipe.session.knowledge import Knowledge
 from voicepipe.session.semantic_search import EmbeddedQuery, SemanticIndex
@@ -153,7 +153,7 @@ async def test_a_late_vector_is_paid(tmp_path: Path) -> None:
     await semantic.build()
     index = KnowledgeIndex(PASSAGES, max_tokens=100)
     knowledge = Knowledge(index, semantic, usd_per_million_tokens=2.0)
-    request = ModelRequest(model="m", messages=(Said("user", (Text("pets " * 80),)),))
+    request = ModelRequest(model="m", messages=(Content("user", (Text("pets " * 80),)),))
     try:
         embedder.stalls = True
         _, late = await knowledge.found_for(request)

@@ -34,7 +34,7 @@ class Still:
 async def test_muting_in_mid_word_ends_the_turn(server: Any, question: Samples) -> None:
     """No more frames is silence by the clock: the turn ends as if the user had stopped."""
     async with calling(server.base_url, session=VAD) as user:
-        await user.say(question[: WIRE_HZ * 14 // 10])
+        await user.speak(question[: WIRE_HZ * 14 // 10])
         assert (await user.until("response.done"))["response"]["status"] == "completed"
 
 
@@ -43,7 +43,7 @@ async def test_two_sentences_in_one_append_are_one_turn_after_all(server: Any, q
     speech = question[: 2 * WIRE_HZ]
     gap = np.zeros(WIRE_HZ, dtype=np.int16)
     async with calling(server.base_url, session=VAD) as user:
-        await user.say(np.concatenate((speech, gap, speech)), then_silence_ms=1_000)
+        await user.speak(np.concatenate((speech, gap, speech)), then_silence_ms=1_000)
         await user.until("response.done", lambda event: event["response"]["status"] == "completed")
         started = [e for e in user.events if e["type"] == "input_audio_buffer.speech_started"]
         stopped = [e for e in user.events if e["type"] == "input_audio_buffer.speech_stopped"]
@@ -70,7 +70,7 @@ async def test_hanging_up_in_mid_answer_frees_the_vendor(server: Any, question: 
     """A closed connection cancels its requests to vendors, and its turn has an outcome."""
     server.vendor.llm.usual = LlmCue(tokens=tuple(f"Sentence number {n}. " for n in range(200)), gap_ms=20)
     async with calling(server.base_url, session=VAD) as user:
-        await user.say(question)
+        await user.speak(question)
         await user.until("response.output_audio.delta")
     await soon((await server.vendor.llm.nth(0)).gone)
     record = await eventually(lambda: server.closed())

@@ -154,7 +154,7 @@ async def test_scores_are_journaled(server: Any, spoken: Samples) -> None:
         server.vendor.stt.usual = SttCue(text=SAID)
         await eventually(partial(is_ready, server))
         async with calling(server.base_url) as user:
-            await user.say_in_real_time(np.concatenate((spoken, np.zeros(2 * WIRE_HZ, np.int16))))
+            await user.speak_in_real_time(np.concatenate((spoken, np.zeros(2 * WIRE_HZ, np.int16))))
             await eventually(server.closed)
         metrics = await snapshot_of(server, "/metrics")
     (journal,) = sessions.journals()

@@ -52,7 +52,7 @@ def spoken(question: Samples) -> Samples:
 async def speaking(user: User, samples: Samples, silence: Samples, until: str) -> dict[str, Any]:
     """Speak, and be silent, in real time, until an event of that type comes."""
     async with asyncio.TaskGroup() as group:
-        microphone = group.create_task(user.say_in_real_time(np.concatenate((samples, np.tile(silence, 200)))))
+        microphone = group.create_task(user.speak_in_real_time(np.concatenate((samples, np.tile(silence, 200)))))
         event = await user.until(until)
         microphone.cancel()
     return event
@@ -87,7 +87,7 @@ async def test_a_user_who_goes_on_gets_one_answer_to_all_of_it(server: Any, spok
     async with calling(server.base_url) as user:
         await answered_softly(server, user, spoken, silence, "What is the weather like?")
         server.vendor.stt.usual = SttCue(text="And tomorrow?")
-        await user.say_in_real_time(spoken)
+        await user.speak_in_real_time(spoken)
         first = await user.until("response.done")
         assert first["response"]["status_details"] == {"type": "cancelled", "reason": "turn_detected"}
         second = await speaking(user, silence, silence, "response.done")
@@ -113,7 +113,7 @@ async def test_the_answer_goes_on_after_a_sound_without_words(server: Any, spoke
         await answered_softly(server, user, spoken, silence, "What is the weather like?")
         before = len(server.vendor.llm.received)
         server.vendor.stt.usual = SttCue(text="")
-        await user.say_in_real_time(spoken[: WIRE_HZ // 2])
+        await user.speak_in_real_time(spoken[: WIRE_HZ // 2])
         first = await user.until("response.done")
         await speaking(user, silence, silence, "response.created")
         second = await user.until("response.done")
@@ -182,7 +182,7 @@ async def test_no_sound_loses_an_answer(
         server.vendor.stt.usual = SttCue(text=words)
         sound = user.sound() if kind == "echo" else read_sound(DATA / kind / f"{clip}.flac", WIRE_HZ)
         turn_id = next(event for event in user.events if event["type"] == "response.created")["response"]["metadata"]
-        await user.say_in_real_time(np.concatenate((sound[: WIRE_HZ * 3 // 2], np.tile(silence, 200))))
+        await user.speak_in_real_time(np.concatenate((sound[: WIRE_HZ * 3 // 2], np.tile(silence, 200))))
         record = await eventually(lambda: server.closed(turn_id["voicepipe_turn"]))
     assert (record["outcome"], record["played_text"], record["resumed"]) == ("completed", ANSWER, 0)
     assert len(server.vendor.llm.received) == n_requests

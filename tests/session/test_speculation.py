@@ -25,7 +25,7 @@ def speculates() -> bool:
 async def test_a_reply_is_made_within_the_silence_and_held(server: Any, question: Samples) -> None:
     """The LLM request precedes the end of the turn; nothing leaves until then, and the user waits for the gate."""
     async with calling(server.base_url, session=VAD) as user:
-        await user.say_in_real_time(question)
+        await user.speak_in_real_time(question)
         done = await user.until("response.done")
         assert done["response"]["status"] == "completed"
         assert user.kinds().index("response.created") > user.kinds().index("input_audio_buffer.committed")
@@ -44,7 +44,7 @@ async def test_a_guess_that_breaks_costs_nothing(server: Any, question: Samples)
     """The provider fails while the user could still go on: the turn's end sends the request again."""
     server.vendor.llm.cue(LlmCue(fault=Status(500)))
     async with calling(server.base_url, session=VAD) as user:
-        await user.say_in_real_time(question)
+        await user.speak_in_real_time(question)
         assert (await user.until("response.done"))["response"]["status"] == "completed"
     assert len(server.vendor.llm.received) == 2
 
@@ -54,7 +54,7 @@ async def test_continued_speech_gets_one_answer(server: Any, question: Samples) 
     server.vendor.llm.cue(LlmCue(tokens=tokens("I spoke too soon."), gap_ms=2_000))
     speech = question[: 2 * WIRE_HZ]  # and 0.6 s of quiet before the next word: a pause, not an end
     async with calling(server.base_url, session=VAD) as user:
-        await user.say_in_real_time(np.concatenate((speech, question)))
+        await user.speak_in_real_time(np.concatenate((speech, question)))
         done = await user.until("response.done")
         assert done["response"]["output"][0]["content"][0]["transcript"] == "It is noon. Anything else?"
         assert [e["type"] for e in user.events].count("response.created") == 1

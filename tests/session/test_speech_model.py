@@ -91,7 +91,7 @@ async def upstream(
 async def test_the_model_gets_the_users_audio_and_answers_on_our_wire(upstream: Upstream, question: Samples) -> None:
     """No LLM and no TTS is asked; the record names one stage for all that the model does."""
     async with upstream.calling() as user:
-        await user.say(question)
+        await user.speak(question)
         done = await user.until("response.done")
         assert done["response"]["status"] == "completed"
         assert np.abs(user.sound()).max() > 1_000, "it can be heard"
@@ -114,7 +114,7 @@ async def test_the_model_gets_the_users_audio_and_answers_on_our_wire(upstream: 
 async def test_a_second_turn_goes_on_with_the_same_conversation(upstream: Upstream, question: Samples) -> None:
     async with upstream.calling() as user:
         for _ in range(2):
-            await user.say(question)
+            await user.speak(question)
             await user.until("response.done")
     (call,) = upstream.vendor.calls
     assert [item["role"] for item in call.items] == ["user", "assistant", "user", "assistant"]
@@ -138,9 +138,9 @@ async def test_text_alone_and_answers_beside_the_conversation_are_the_llms(upstr
 async def test_an_interrupted_answer_is_cut_upstream(upstream: Upstream, question: Samples) -> None:
     """The model remembers only what the user has heard."""
     async with upstream.calling() as user:
-        await user.say(question)
+        await user.speak(question)
         await user.until("response.output_audio.delta")
-        await user.say(question)
+        await user.speak(question)
         first = await user.until("response.done")
         assert first["response"]["status"] == "cancelled"
         second = await user.until("response.created")
@@ -157,7 +157,7 @@ async def test_a_refused_connection_leaves_the_call_to_the_pipeline(
 ) -> None:
     upstream.vendor.refusals.extend([Status(status, "no")] * 100)
     async with upstream.calling() as user:
-        await user.say(question)
+        await user.speak(question)
         done = await user.until("response.done")
         assert done["response"]["status"] == "completed"
         record = await upstream.record(done)
@@ -176,7 +176,7 @@ async def test_a_refused_connection_leaves_the_call_to_the_pipeline(
 async def test_an_answer_that_never_comes_is_the_pipelines(upstream: Upstream, question: Samples) -> None:
     """The same turn is answered, with the text of the conversation; the user hears nothing of the failure."""
     async with upstream.calling() as user:
-        await user.say(question)
+        await user.speak(question)
         done = await user.until("response.done")
         assert done["response"]["status"] == "completed"
         record = await upstream.record(done)
@@ -195,7 +195,7 @@ async def test_an_answer_that_never_comes_is_the_pipelines(upstream: Upstream, q
 async def test_an_answer_that_breaks_off_is_spoken_to_its_end(upstream: Upstream, question: Samples) -> None:
     """All words had come: the TTS says those that have no audio, and no LLM is asked."""
     async with upstream.calling() as user:
-        await user.say(question)
+        await user.speak(question)
         done = await user.until("response.done")
         record = await upstream.record(done)
     assert record["agent_text"] == "It is noon. Anything else I may do?"
@@ -209,7 +209,7 @@ async def test_an_answer_that_breaks_off_is_spoken_to_its_end(upstream: Upstream
 @pytest.mark.parametrize("cues", [(SpeechCue(text="It is noon.", text_first=False, fault=Cut(3)),)])
 async def test_an_answer_whose_words_are_unknown_is_continued_by_the_llm(upstream: Upstream, question: Samples) -> None:
     async with upstream.calling() as user:
-        await user.say(question)
+        await user.speak(question)
         done = await user.until("response.done")
         record = await upstream.record(done)
     assert done["response"]["status"] == "completed"
@@ -219,11 +219,11 @@ async def test_an_answer_whose_words_are_unknown_is_continued_by_the_llm(upstrea
 @pytest.mark.parametrize("cues", [(SpeechCue(fault=Stall()), SpeechCue(text="I am back."))])
 async def test_the_next_turn_is_the_models_again_and_knows_all(upstream: Upstream, question: Samples) -> None:
     async with upstream.calling() as user:
-        await user.say(question)
+        await user.speak(question)
         await user.until("response.done")
         call = await upstream.vendor.nth(1)
         await call.until(lambda: bool(call.of_kind("session.update")))
-        await user.say(question)
+        await user.speak(question)
         record = await upstream.record(await user.until("response.done"))
     assert record["agent_text"] == "I am back."
     sent = [message["item"]["content"][0]["text"] for message in call.of_kind("conversation.item.create")]
@@ -242,7 +242,7 @@ async def test_a_function_of_the_client_is_called_and_its_result_answered(
     upstream: Upstream, question: Samples
 ) -> None:
     async with upstream.calling(tools=[WEATHER]) as user:
-        await user.say(question)
+        await user.speak(question)
         call = (await user.until("response.done"))["response"]["output"][0]
         assert (call["name"], call["arguments"]) == ("weather", '{"city":"Rome"}')
         output = {"type": "function_call_output", "call_id": call["call_id"], "output": "sunny"}
@@ -262,7 +262,7 @@ async def test_a_result_is_answered_by_the_pipeline_where_the_model_fails(
     upstream: Upstream, question: Samples
 ) -> None:
     async with upstream.calling(tools=[WEATHER]) as user:
-        await user.say(question)
+        await user.speak(question)
         call = (await user.until("response.done"))["response"]["output"][0]
         output = {"type": "function_call_output", "call_id": call["call_id"], "output": "sunny"}
         await user.send("conversation.item.create", item=output)
@@ -276,7 +276,7 @@ async def test_a_result_is_answered_by_the_pipeline_where_the_model_fails(
 @pytest.mark.parametrize("speculates", [True])
 async def test_an_early_answer_is_the_models_too(upstream: Upstream, question: Samples) -> None:
     async with upstream.calling() as user:
-        await user.say(question)
+        await user.speak(question)
         record = await upstream.record(await user.until("response.done"))
     assert record["agent_text"] == "It is noon. Anything else?"
 
@@ -284,7 +284,7 @@ async def test_an_early_answer_is_the_models_too(upstream: Upstream, question: S
 async def test_the_voice_that_the_client_chooses_is_the_models(upstream: Upstream, question: Samples) -> None:
     """A conversation has one voice: another one is opened."""
     async with upstream.calling(audio={**VAD["audio"], "output": {"voice": "cedar"}}) as user:
-        await user.say(question)
+        await user.speak(question)
         await user.until("response.done")
     update = upstream.vendor.calls[-1].of_kind("session.update")[0]
     assert update["session"]["audio"]["output"]["voice"] == "cedar"
@@ -323,7 +323,7 @@ ENDING = SpeechCue(text="Good bye.", calls=(CallCue("end_call", ("{}",), "call_1
 async def test_a_function_of_the_server_is_run_here(upstream: Upstream, question: Samples) -> None:
     """The model ends the call as any LLM would."""
     async with upstream.calling() as user:
-        await user.say(question)
+        await user.speak(question)
         await user.until("response.done")
         with pytest.raises(ConnectionError):
             await user.until("never")

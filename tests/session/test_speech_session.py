@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from voicepipe.errors import StageBroken, StageError, StageRefused, StageTimeout
-from voicepipe.ports.model import Finished, ModelRequest, Said, Text
+from voicepipe.ports.model import Content, Finished, ModelRequest, Text
 from voicepipe.ports.speech_model import SpeechModel, SpeechOptions
 from voicepipe.ports.speech_price import SpeechPrice, SpeechUsage
 from voicepipe.router.pool import SharedStats
@@ -20,7 +20,7 @@ from voicepipe.session.speech_model import SpeechSession, SpeechStage
 from voicepipe.session.speech_reply import passages_as_system_message
 from voicepipe.testing.waiting import WAIT_S
 
-REQUEST = ModelRequest(model="m", messages=(Said("user", (Text("Hello"),)),))
+REQUEST = ModelRequest(model="m", messages=(Content("user", (Text("Hello"),)),))
 SOUND = np.full(2_400, 1_000, dtype=np.int16)
 PRICE = SpeechPrice(text_input_usd=1, audio_input_usd=2, text_output_usd=3, audio_output_usd=4)
 
@@ -183,7 +183,7 @@ async def test_a_question_that_others_have_answered_is_not_pushed_again() -> Non
         session.begin(SOUND, 24_000)
         pushed = conversation.n_samples
         assert 0 < pushed <= len(SOUND)
-        later = ModelRequest(model="m", messages=(*REQUEST.messages, Said("assistant", ()), Said("user", ())))
+        later = ModelRequest(model="m", messages=(*REQUEST.messages, Content("assistant", ()), Content("user", ())))
         await answered(session, later)
         assert conversation.spoken == [True]
 
@@ -282,11 +282,14 @@ async def test_an_answer_closes_the_circuit_breaker() -> None:
 
 
 def test_passages_are_separated_from_what_the_user_said() -> None:
-    words, passages, more = Text("Hello"), Text("Passages"), Said("system", (Text("From a hook"),))
-    before = ModelRequest(model="m", messages=(Said("user", (words,)), Said("assistant", (Text("Hi"),))))
-    after = ModelRequest(model="m", messages=(Said("user", (words, passages)), Said("assistant", (Text("Hi"),)), more))
+    words, passages, more = Text("Hello"), Text("Passages"), Content("system", (Text("From a hook"),))
+    before = ModelRequest(model="m", messages=(Content("user", (words,)), Content("assistant", (Text("Hi"),))))
+    after = ModelRequest(
+        model="m",
+        messages=(Content("user", (words, passages)), Content("assistant", (Text("Hi"),)), more),
+    )
     sent = passages_as_system_message(before, after).messages
-    assert sent == (*before.messages, more, Said("system", (passages,)))
+    assert sent == (*before.messages, more, Content("system", (passages,)))
     assert passages_as_system_message(before, before) == before
     greeting = ModelRequest(model="m", messages=())
     assert passages_as_system_message(greeting, greeting) == greeting

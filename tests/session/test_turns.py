@@ -50,7 +50,7 @@ async def closed(server: Any, turn_id: str) -> dict[str, Any]:
 async def test_a_spoken_question_gets_a_spoken_answer(server: Any, question: Samples) -> None:
     """The events come in the order of the wire, and the record's parts sum to what the user felt."""
     async with calling(server.base_url, session=DISPLAYED) as user:
-        await user.say(question)
+        await user.speak(question)
         done = await user.until("response.done")
         assert done["response"]["status"] == "completed"
         assert user.kinds()[2:] == [
@@ -86,7 +86,7 @@ async def test_the_model_reads_the_conversation(server: Any, question: Samples) 
     """The second question comes with the first one and its answer."""
     async with calling(server.base_url, session=VAD | {"instructions": "Be brief."}) as user:
         for _ in range(2):
-            await user.say(question)
+            await user.speak(question)
             await user.until("response.done")
     messages = (await server.vendor.llm.nth(1)).question["messages"]
     assert [m["role"] for m in messages] == ["system", "user", "assistant", "user"]
@@ -96,7 +96,7 @@ async def test_the_model_reads_the_conversation(server: Any, question: Samples) 
 async def test_a_commit_by_hand_and_a_request(server: Any, question: Samples) -> None:
     """Without turn detection nothing happens until the client says so."""
     async with calling(server.base_url, session=MANUAL) as user:
-        await user.say(question)
+        await user.speak(question)
         await user.send("input_audio_buffer.commit")
         await user.until("input_audio_buffer.committed")
         await user.send("response.create")
@@ -144,10 +144,10 @@ async def test_user_interrupts(server: Any, question: Samples) -> None:
     hold = Hold(after=6)
     server.vendor.llm.cue(LlmCue(tokens=tokens("It is noon. And I could go on for ever."), hold=hold))
     async with calling(server.base_url, session=VAD) as user:
-        await user.say(question)
+        await user.speak(question)
         await user.until("response.output_audio.delta")
         await soon(hold.reached)
-        await user.say(question)
+        await user.speak(question)
         await user.until("input_audio_buffer.speech_started")
         done = await user.until("response.done")
         assert done["response"]["status_details"] == {"type": "cancelled", "reason": "turn_detected"}
@@ -160,7 +160,7 @@ async def test_user_interrupts(server: Any, question: Samples) -> None:
 async def test_truncation_uses_the_clients_position(server: Any, question: Samples) -> None:
     """`conversation.item.truncate` leaves in history what was played, and the model reads no more than that."""
     async with calling(server.base_url, session=VAD) as user:
-        await user.say(question)
+        await user.speak(question)
         done = await user.until("response.done")
         item_id = done["response"]["output"][0]["id"]
         await user.send("conversation.item.truncate", item_id=item_id, content_index=0, audio_end_ms=100)
@@ -188,7 +188,7 @@ LLM_FAULTS = FAULTS | {"malformed": Malformed(1), "error in band": InBandError(1
 async def survives(server: Any, question: Samples) -> None:
     """The turn ends with a reason, `failed` or with an answer, and the next turn on the same socket works."""
     async with calling(server.base_url, session=DISPLAYED) as user:
-        await user.say(question)
+        await user.speak(question)
         done = await user.until("response.done")
         status = done["response"]["status"]
         assert status in ("failed", "completed")
@@ -197,7 +197,7 @@ async def survives(server: Any, question: Samples) -> None:
             assert record["outcome"] == "failed"
             assert record["reason"]
             assert done["response"]["status_details"]["error"]["message"]
-        await user.say(question)
+        await user.speak(question)
         assert (await user.until("response.done"))["response"]["status"] == "completed"
 
 
@@ -231,10 +231,10 @@ async def test_a_vendor_that_dies_and_comes_back(server: Any, question: Samples)
     """The provider's address refuses connections for a turn; the next turn works."""
     async with calling(server.base_url, session=DISPLAYED) as user:
         server.vendor.unplug()
-        await user.say(question)
+        await user.speak(question)
         assert (await user.until("response.done"))["response"]["status"] == "failed"
         await server.vendor.plug_in()
-        await user.say(question)
+        await user.speak(question)
         assert (await user.until("response.done"))["response"]["status"] == "completed"
 
 

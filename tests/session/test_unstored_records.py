@@ -59,7 +59,7 @@ def item_of(state: SessionSnapshot) -> str:
 
 def test_an_answer_that_played_on_at_its_client_is_recorded_as_played() -> None:
     process = Process()
-    process.scenario.says(QUESTION)
+    process.scenario.utters(QUESTION)
     process.scenario.answers(ANSWER)
     process.scenario.sent(1_000)
     (running,) = process.records
@@ -76,7 +76,7 @@ def test_an_answer_that_played_on_at_its_client_is_recorded_as_played() -> None:
 def test_marks_are_moved_to_the_clock_of_the_process_that_goes_on() -> None:
     """They count from the session's beginning, which was earlier in the other process."""
     process = Process()
-    process.scenario.says(QUESTION)
+    process.scenario.utters(QUESTION)
     process.scenario.answers(ANSWER)
     state = process.state()
     began_ms = state.began_unix_ms + 60_000
@@ -88,7 +88,7 @@ def test_marks_are_moved_to_the_clock_of_the_process_that_goes_on() -> None:
 @pytest.mark.parametrize("received_ms", [0, 500])
 def test_a_turn_that_goes_on_has_its_record_where_it_does(received_ms: int) -> None:
     process = Process()
-    process.scenario.says(QUESTION)
+    process.scenario.utters(QUESTION)
     process.scenario.answers(ANSWER)
     found, events = left(state := process.state(), received_item_id=item_of(state), received_ms=received_ms)
     (*_, rest) = events
@@ -101,7 +101,7 @@ def test_a_turn_that_goes_on_has_its_record_where_it_does(received_ms: int) -> N
 
 def test_a_turn_whose_answer_was_due_goes_on_too() -> None:
     process = Process()
-    process.scenario.says(QUESTION)
+    process.scenario.utters(QUESTION)
     found, events = left(process.state())
     (*_, request) = events
     assert isinstance(request, e.ReplyRestored)
@@ -113,7 +113,7 @@ def test_a_turn_whose_answer_was_due_goes_on_too() -> None:
 def test_an_answer_whose_client_does_not_come_back_is_interrupted() -> None:
     """Its record has all that its process knew, with its own marks."""
     process = Process()
-    process.scenario.says(QUESTION)
+    process.scenario.utters(QUESTION)
     process.scenario.answers(ANSWER)
     process.scenario.sent(500)
     found = ended_records(process.state())
@@ -128,7 +128,7 @@ def test_an_answer_whose_client_does_not_come_back_is_interrupted() -> None:
 def test_a_question_whose_client_does_not_come_back_is_abandoned() -> None:
     """No word of an answer was sent."""
     process = Process()
-    process.scenario.says(QUESTION)
+    process.scenario.utters(QUESTION)
     (record,) = ended_records(process.state()).open
     assert (record.outcome, record.reason, record.user_text) == ("abandoned", LEFT, QUESTION)
 
@@ -147,7 +147,7 @@ def test_words_of_the_processes_before_are_its_words_too() -> None:
 def test_an_answer_that_only_its_client_knows_is_recorded_as_the_client_has_it() -> None:
     """It came as a whole before the store had any word of it."""
     process = Process()
-    process.scenario.says(QUESTION)
+    process.scenario.utters(QUESTION)
     state = process.state()
     received = {"received_item_id": "item_s_0003", "received_text": ANSWER, "received_ms": 900, "received_done": True}
     found, events = left(state, **received)
@@ -162,7 +162,7 @@ def test_an_answer_that_only_its_client_knows_is_recorded_as_the_client_has_it()
 def test_a_record_is_left_until_it_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process stores its records some time after the turn: one that dies before that has not stored it."""
     process = Process()
-    process.scenario.says(QUESTION)
+    process.scenario.utters(QUESTION)
     process.scenario.answers(ANSWER)
     process.scenario.passes(2_000)
     (record,) = process.records
@@ -179,7 +179,7 @@ def test_a_record_is_left_until_it_is_stored(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_turn_that_waits_for_the_clients_function_is_closed() -> None:
     """Its client sends the result to the other process, where that begins a turn."""
     process = Process()
-    process.scenario.says(QUESTION)
+    process.scenario.utters(QUESTION)
     process.scenario.call()
     process.scenario.model_done("tool_calls")
     process.scenario.voice_done()
@@ -197,7 +197,7 @@ def test_a_turn_that_waits_for_the_clients_function_is_closed() -> None:
 
 def test_a_record_of_a_newer_version_is_left_out() -> None:
     process = Process()
-    process.scenario.says(QUESTION)
+    process.scenario.utters(QUESTION)
     process.scenario.answers(ANSWER)
     process.scenario.passes(2_000)
     state = process.state()
@@ -208,7 +208,7 @@ def test_a_record_of_a_newer_version_is_left_out() -> None:
 
 def test_only_records_with_an_outcome_are_left() -> None:
     process = Process()
-    process.scenario.says(QUESTION)
+    process.scenario.utters(QUESTION)
     process.scenario.answers(ANSWER)
     (running,) = process.records
     process.text._records.add((c.StoreRecord(running), c.StoreRecord(replace(running, id="x", outcome="failed"))))

@@ -101,10 +101,10 @@ async def test_a_transcript_without_end(server: Any, question: Samples) -> None:
     """No user says that many words: the turn fails, and the next one is transcribed."""
     server.vendor.stt.cue(SttCue(text="word " * 10_000))
     async with calling(server.base_url, session=SPOKEN) as user:
-        await user.say(question)
+        await user.speak(question)
         status, why = await ended(user)
         assert status == "failed"
         assert "fake/stt: expected at most" in why
         assert "got 49999" in why
-        await user.say(question)
+        await user.speak(question)
         assert await ended(user) == ("completed", "")

@@ -42,7 +42,7 @@ def opening_and_entries() -> tuple[Opening, list[Entry]]:
         return commands
 
     scenario.driver.core.handle = noted  # type: ignore[method-assign,assignment]
-    scenario.says(WORDS)
+    scenario.utters(WORDS)
     scenario.answers("Calling Aloysius now.")
     scenario.passes(2_000)
     scenario.leaves()

@@ -37,9 +37,9 @@ async def test_an_agent_answers_after_its_functions() -> None:
         ((calls("free_times", day="Sunday"), calls("free_times")), "No."),
     )
     async with calling_agent(clinic(), *script[0], *script[1]) as call:
-        assert await call.says("Monday?") == "At nine."
+        assert await call.speaks("Monday?") == "At nine."
         assert call.results == ['["Monday 9:00"]']
-        assert await call.says("Sunday?") == "No."
+        assert await call.speaks("Sunday?") == "No."
         assert call.instructions == ["You book for Ada."]
     assert [json.loads(each)["error"] for each in call.results[1:]] == [
         "We are closed.",
@@ -58,7 +58,7 @@ async def test_no_provider_of_an_agent_needs_a_key(tmp_path: Path) -> None:
         knowledge_embedding="openai/text-embedding-3-small",
     )
     async with calling_agent(agent, "At nine.") as call:
-        assert await call.says("When do you open?") == "At nine."
+        assert await call.speaks("When do you open?") == "At nine."
         assert "We open at nine." in call.vendor.llm.received[-1].question["messages"][-1]["content"]
 
 
@@ -67,7 +67,7 @@ async def test_an_agent_has_tools_of_the_settings() -> None:
     async with FakeVendor() as backend:
         settings = {"tools.look_up.url": f"{backend.base_url}/models", "tools.look_up.method": "GET"}
         async with calling_agent(Agent(tools=["look_up"]), calls("look_up"), "Done.", settings=settings) as call:
-            assert await call.says("Look it up.") == "Done."
+            assert await call.speaks("Look it up.") == "Done."
             (models,) = call.results
     assert json.loads(models)["object"] == "list"
 
@@ -78,5 +78,5 @@ async def test_an_agent_of_a_file_greets(tmp_path: Path) -> None:
     async with calling_agent(path) as call:
         assert await call.greeting() == "Hello."
     async with calling_agent(str(path), "Yes?", name="back") as call:
-        assert await call.says("Hello.") == "Yes?"
+        assert await call.speaks("Hello.") == "Yes?"
         assert call.instructions == ["You are the back."]

@@ -16,7 +16,7 @@ from voicepipe.turn.turn import Turn
 def answered() -> None:
     """A user puts a question and is answered."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.answers()
 
 

@@ -29,8 +29,8 @@ async def test_speaks_by_hand() -> None:
     """Without a cue the test makes every sound, when it wants."""
     synthesizer = FakeSynthesizer()
     async with synthesizer.open(VOICE) as speech:
-        speech.say("First.")
-        speech.say("Second.")
+        speech.push("First.")
+        speech.push("Second.")
         speech.finish()
         first, second = synthesizer.script.received
         first.send(tone("a"))
@@ -40,7 +40,7 @@ async def test_speaks_by_hand() -> None:
         assert (await anext(speech)).clause == 1
         second.finish()
         assert [spoken async for spoken in speech] == []
-    assert speech.said == ["First.", "Second."]
+    assert speech.clauses == ["First.", "Second."]
     assert speech.left.is_set()
 
 
@@ -48,8 +48,8 @@ async def test_fails_by_hand() -> None:
     """The test's error is raised after what it sent, and clauses that were never spoken are seen as left."""
     synthesizer = FakeSynthesizer()
     async with synthesizer.open(VOICE) as speech:
-        speech.say("First.")
-        speech.say("Second.")
+        speech.push("First.")
+        speech.push("Second.")
         first, second = synthesizer.script.received
         first.send(tone("a"))
         first.fail(StageBroken("tts", provider=synthesizer.name, why="cut", retryable=True))

@@ -89,6 +89,6 @@ async def test_sessions_of_a_running_server_are_recorded(fake_server: Any, recor
         await user.send("input_audio_buffer.clear")
         await user.until("input_audio_buffer.cleared")
     (line,) = recorded_wire.lines
-    types = [json.loads(message)["type"] for by_server, message in line.said if by_server]
+    types = [json.loads(message)["type"] for by_server, message in line.messages if by_server]
     assert types == ["session.created", "input_audio_buffer.cleared"]
-    assert json.loads(line.said[1][1])["type"] == "input_audio_buffer.clear"
+    assert json.loads(line.messages[1][1])["type"] == "input_audio_buffer.clear"

@@ -22,7 +22,7 @@ def new_scenario(*, side_effects: bool = True) -> Scenario:
     """The user asks, and the LLM calls a function that needs approval."""
     tool = ServerTool(tool=Tool("look_up", "", "{}"), label="clinic", needs_approval=True, side_effects=side_effects)
     scenario = Scenario(reply=ReplySettings(server_tools=(tool,)))
-    scenario.says()
+    scenario.utters()
     calls(scenario)
     return scenario
 
@@ -59,8 +59,8 @@ def test_a_call_runs_once_it_is_approved() -> None:
     assert read_by_llm(scenario) == ["sunny"]
     scenario.answers("It is sunny.")
     scenario.passes(5_000)
-    (approved,) = scenario.said(a.ToolApproved)
-    (ended,) = scenario.said(a.ToolEnded)
+    (approved,) = scenario.notified(a.ToolApproved)
+    (ended,) = scenario.notified(a.ToolEnded)
     assert approved.call.approval_request_id == REQUEST
     assert (ended.call.id, ended.call.output) == (approved.call.id, "sunny")
     (turn,) = scenario.driver.records.values()
@@ -88,7 +88,7 @@ def test_an_approval_counts_once_and_only_for_a_call_that_waits() -> None:
     answer(scenario, to="item_s_0001")
     answer(scenario)
     answer(scenario)
-    refused = scenario.said(a.Refused)
+    refused = scenario.notified(a.Refused)
     assert [what.field for what in refused] == ["item.approval_request_id"] * 2
     assert ran(scenario) == 1
 
@@ -100,7 +100,7 @@ def test_one_of_two_calls_is_approved() -> None:
     scenario.tool_ends()
     scenario.answers()
     scenario.passes(5_000)
-    scenario.says("Again.")
+    scenario.utters("Again.")
     calls(scenario, 2)
     first, second = (item.id for item in scenario.driver.core.context.conversation.items[-2:])
     answer(scenario, to=second)
@@ -115,7 +115,7 @@ def test_one_of_two_calls_is_approved() -> None:
 def test_the_user_goes_on_meanwhile(approve: bool) -> None:
     """The next answer reads that nothing has run. A later decision is told when both sides are silent."""
     scenario = new_scenario()
-    scenario.says("What about Monday?")
+    scenario.utters("What about Monday?")
     assert read_by_llm(scenario) == [UNAPPROVED]
     scenario.answers("Fine.")
     scenario.passes(5_000)
@@ -133,15 +133,15 @@ def test_a_request_that_the_client_deletes_can_not_be_approved() -> None:
     scenario = new_scenario()
     scenario.deletes_item(REQUEST)
     answer(scenario)
-    assert [what.field for what in scenario.said(a.Refused)] == ["item.approval_request_id"]
+    assert [what.field for what in scenario.notified(a.Refused)] == ["item.approval_request_id"]
     assert ran(scenario) == 0
 
 
 def test_only_the_latest_calls_wait() -> None:
     scenario = new_scenario()
     for _ in range(MAX_APPROVALS):
-        scenario.says()
+        scenario.utters()
         calls(scenario)
     answer(scenario)
-    assert [what.field for what in scenario.said(a.Refused)] == ["item.approval_request_id"]
+    assert [what.field for what in scenario.notified(a.Refused)] == ["item.approval_request_id"]
     assert len(scenario.driver.core.context.turns.approvals) == MAX_APPROVALS

@@ -367,7 +367,7 @@ def test_an_overrun_is_noted_once() -> None:
 def test_unplayed_turn_has_no_total() -> None:
     """What ran is judged all the same."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.token()
     scenario.breaks()
@@ -379,7 +379,7 @@ def test_unplayed_turn_has_no_total() -> None:
 def test_an_unplayed_turn_names_no_setting() -> None:
     """Its answer would have been no sooner with any: `talk` and the pages said "up to 0 ms sooner"."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.passes(1_500)
     scenario.token()

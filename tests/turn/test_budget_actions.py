@@ -31,7 +31,7 @@ def with_filler(**more: Any) -> Scenario:
 
 def an_answered_turn(scenario: Scenario) -> None:
     """A turn whose stages all take 50 ms: after it that is what is expected."""
-    scenario.says()
+    scenario.utters()
     scenario.answers()
     scenario.passes(2_000)
 
@@ -58,7 +58,7 @@ def test_turn_latency_is_projected_at_every_mark() -> None:
 
 def test_what_is_late_is_expected_to_take_longer_still() -> None:
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.passes(900)
     scenario.token()
@@ -78,7 +78,7 @@ def test_what_is_late_is_expected_to_take_longer_still() -> None:
 
 def test_a_revision_is_projected_anew() -> None:
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     turn = scenario.driver.core.agent.turn
     assert turn is not None
@@ -101,7 +101,7 @@ def test_a_reply_without_sound_has_no_projection() -> None:
 def test_request_has_the_time_left_when_short() -> None:
     """160 ms of the second are for what follows the model's first text, and the silence took the rest."""
     scenario = Scenario(silence_ms=300)
-    started = commands_of(StartReply, scenario.says())
+    started = commands_of(StartReply, scenario.utters())
     assert [command.first_output_ms for command in started] == [300]
 
 
@@ -122,7 +122,7 @@ def test_request_has_no_deadline_otherwise(silence_ms: int) -> None:
 def test_a_first_clause_that_does_not_close_is_cut() -> None:
     """400 ms after the first text the voice gets what there is."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.token("Well the")
     assert commands_of(ShortenClause, scenario.passes(399)) == []
@@ -137,7 +137,7 @@ def test_a_first_clause_that_does_not_close_is_cut() -> None:
 def test_a_clause_that_closed_by_itself_is_no_action() -> None:
     """The command came, and the clause with it: nothing was cut."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.token("It is")
     scenario.passes(400)
@@ -149,7 +149,7 @@ def test_a_clause_that_closed_by_itself_is_no_action() -> None:
 
 def test_a_clause_in_time_is_left_alone() -> None:
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.begins_to_answer()
     assert commands_of(ShortenClause, scenario.passes(2_000)) == []
 
@@ -163,13 +163,13 @@ def test_no_clause_is_cut_where_nothing_is_said() -> None:
     assert commands_of(ShortenClause, silent.passes(1_000)) == []
 
     calling = Scenario()
-    calling.says()
+    calling.utters()
     calling.model_requested()
     calling.call("{")
     assert commands_of(ShortenClause, calling.passes(1_000)) == []
 
     off = Scenario(budget_actions=BudgetActionSettings(shorten_after_ms=None))
-    off.says()
+    off.utters()
     off.model_requested()
     off.token("Well the")
     assert commands_of(ShortenClause, off.passes(1_000)) == []
@@ -177,7 +177,7 @@ def test_no_clause_is_cut_where_nothing_is_said() -> None:
 
 def test_each_revision_has_its_own_clause() -> None:
     scenario = Scenario()
-    scenario.says("One")
+    scenario.utters("One")
     scenario.model_requested()
     scenario.token("Well the")
     scenario.passes(400)
@@ -196,11 +196,11 @@ def test_each_revision_has_its_own_clause() -> None:
 def test_a_late_answer_is_bridged_by_a_phrase() -> None:
     """Its words are an item of the same response, marked, and no model reads them."""
     scenario = with_filler()
-    scenario.says()
+    scenario.utters()
     got = scenario.model_requested() + scenario.passes(600)
     (command,) = commands_of(SayFiller, got)
     assert (command.turn, command.words) == (1, FILLER)
-    started = next(what for what in scenario.said(a.OutputStarted))
+    started = next(what for what in scenario.notified(a.OutputStarted))
     assert started.response_id == command.response_id
     stored = scenario.driver.core.context.conversation.find(started.item.id)
     assert isinstance(stored, Message)
@@ -220,7 +220,7 @@ def test_a_late_answer_is_bridged_by_a_phrase() -> None:
 
 def test_the_answer_plays_behind_its_filler() -> None:
     scenario = with_filler()
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.passes(700)
     scenario.filler_sent(900)
@@ -235,11 +235,11 @@ def test_the_answer_plays_behind_its_filler() -> None:
 def test_cut_filler_is_stored_as_played() -> None:
     """The core takes the client's report of how much of the filler was played."""
     scenario = with_filler()
-    scenario.says()
+    scenario.utters()
     (command,) = commands_of(SayFiller, scenario.model_requested() + scenario.passes(700))
     assert command.words == FILLER
     scenario.filler_sent(600)
-    item_id = scenario.said(a.OutputStarted)[0].item.id
+    item_id = scenario.notified(a.OutputStarted)[0].item.id
     scenario.speaks()
     scenario.truncates(item_id, 100)
     stored = scenario.driver.core.context.conversation.find(item_id)
@@ -250,7 +250,7 @@ def test_cut_filler_is_stored_as_played() -> None:
 def test_no_filler_before_its_time() -> None:
     """It is said when the answer is expected after more than 1.2 s, and at that instant."""
     scenario = with_filler()
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     turn = scenario.driver.core.agent.turn
     assert turn is not None
@@ -262,7 +262,7 @@ def test_no_filler_before_its_time() -> None:
 def test_a_filler_is_said_at_once_when_the_answer_can_only_be_late() -> None:
     """The question left so late that the usual answer to it would break the limit."""
     scenario = with_filler(filler_over_ms=800)
-    scenario.says()
+    scenario.utters()
     assert names(scenario.model_requested())[:2] == ["OutputStarted", "SayFiller"]
 
 
@@ -284,7 +284,7 @@ def with_call(scenario: Scenario) -> None:
 def test_no_filler_where_it_would_not_help(but: Any) -> None:
     """Its sound isn't there; the answer's is; a function is called."""
     scenario = with_filler()
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     but(scenario)
     assert commands_of(SayFiller, scenario.passes(3_000)) == []
@@ -293,7 +293,7 @@ def test_no_filler_where_it_would_not_help(but: Any) -> None:
 def test_no_filler_unless_it_is_set() -> None:
     scenario = Scenario()
     scenario.has_ready(FILLER)
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     assert commands_of(SayFiller, scenario.passes(3_000)) == []
 
@@ -314,7 +314,7 @@ def test_no_filler_while_the_user_may_go_on() -> None:
 def test_no_filler_when_the_answer_is_nearly_there() -> None:
     """With its first clause at the voice it is expected in a moment, late as it is."""
     scenario = with_filler(shorten_after_ms=None)
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.passes(300)
     scenario.token("Well the")
@@ -326,7 +326,7 @@ def test_an_answer_that_stops_coming_is_bridged_after_all() -> None:
     """It was late and expected in a moment, so there was no filler; then the model sent nothing more."""
     scenario = Scenario(budget_actions=BudgetActionSettings(filler=FILLER, filler_over_ms=500))
     an_answered_turn(scenario)
-    scenario.says()
+    scenario.utters()
     scenario.has_ready(FILLER)
     assert commands_of(SayFiller, scenario.model_requested()) == []
     got = scenario.passes(800) + scenario.is_silent(1_500)
@@ -345,7 +345,7 @@ def test_never_two_turns_running() -> None:
     scenario = with_filler()
     fillers = []
     for _ in range(4):
-        scenario.says()
+        scenario.utters()
         fillers.append(len(commands_of(SayFiller, scenario.model_requested() + scenario.passes(2_000))))
         scenario.begins_to_answer()
         scenario.model_done()
@@ -357,7 +357,7 @@ def test_never_two_turns_running() -> None:
 def test_one_filler_a_turn() -> None:
     """A user who goes on during the filler, and has to wait again, gets no second one."""
     scenario = with_filler()
-    scenario.says("One")
+    scenario.utters("One")
     scenario.model_requested()
     assert commands_of(SayFiller, scenario.passes(1_000)) != []
     scenario.filler_sent()
@@ -376,13 +376,13 @@ def test_one_filler_a_turn() -> None:
 def test_no_model_reads_a_filler() -> None:
     """The next question's context holds it, marked."""
     scenario = with_filler()
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.passes(1_000)
     scenario.filler_sent()
     scenario.answers()
     scenario.passes(5_000)
-    scenario.says("And now?")
+    scenario.utters("And now?")
     hidden = [item for item in scenario.started()[-1].items if isinstance(item, Message) and item.hidden_from_llm]
     assert [item.text() for item in hidden] == [FILLER]
 
@@ -393,7 +393,7 @@ def test_no_model_reads_a_filler() -> None:
 def test_a_turn_that_failed_is_apologised_for() -> None:
     """`response.done` says failed, then a response of its own says the words; the conversation goes on."""
     scenario = Scenario(budget_actions=PHRASES)
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     (apology,) = commands_of(StartReply, scenario.breaks())
     assert apology.words == APOLOGY
@@ -410,7 +410,7 @@ def test_a_turn_that_failed_is_apologised_for() -> None:
     assert (failed.outcome, failed.actions) == ("failed", ("apology",))
     assert (said.cause, said.outcome, said.agent_text) == ("apology", "completed", APOLOGY)
     assert "llm" not in dict(said.providers)
-    scenario.says("Are you there?")
+    scenario.utters("Are you there?")
     assert scenario.started()[-1].words == ""
     hidden = [item for item in scenario.started()[-1].items if isinstance(item, Message) and item.hidden_from_llm]
     assert [item.text() for item in hidden] == [APOLOGY]
@@ -418,7 +418,7 @@ def test_a_turn_that_failed_is_apologised_for() -> None:
 
 def test_an_apology_that_fails_is_the_end_of_it() -> None:
     scenario = Scenario(budget_actions=PHRASES)
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.breaks()
     assert commands_of(StartReply, scenario.breaks("tts")) == []
@@ -429,7 +429,7 @@ def test_a_voice_that_failed_apologises_only_with_sound_that_is_there() -> None:
     for ready, n_apologies in (((), 0), ((APOLOGY,), 1)):
         scenario = Scenario(budget_actions=PHRASES)
         scenario.has_ready(*ready)
-        scenario.says()
+        scenario.utters()
         scenario.model_requested()
         assert len(commands_of(StartReply, scenario.breaks("tts"))) == n_apologies
 
@@ -453,10 +453,10 @@ def test_no_apology_for_text_or_beside_the_conversation() -> None:
 def test_speech_stops_an_apology() -> None:
     """Speech stops the apology as it stops any reply; it was not played, so it is not spoken later."""
     scenario = Scenario(budget_actions=PHRASES)
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.breaks()
-    scenario.says("Hello?")
+    scenario.utters("Hello?")
     assert scenario.outcomes()[1][0] == "abandoned"
     assert scenario.started()[-1].words == ""
 
@@ -464,11 +464,11 @@ def test_speech_stops_an_apology() -> None:
 def test_immediate_new_request_replaces_the_apology() -> None:
     """An apology without audible sound gives way."""
     scenario = Scenario(budget_actions=PHRASES)
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.breaks()
     got = scenario.creates()
-    assert scenario.said(a.Refused) == []
+    assert scenario.notified(a.Refused) == []
     assert [command.words for command in commands_of(StartReply, got)] == [""]
 
 
@@ -490,17 +490,17 @@ def test_a_reply_in_time_has_no_actions() -> None:
 def test_actions_are_notified_when_watched() -> None:
     scenario = Scenario(watched=True, budget_actions=PHRASES)
     scenario.has_ready(FILLER)
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.model_joined("b/m")
     scenario.passes(1_000)
     scenario.breaks()
-    assert [events.action for events in scenario.said(a.ActionTaken)] == ["hedge", "filler", "apology"]
+    assert [events.action for events in scenario.notified(a.ActionTaken)] == ["hedge", "filler", "apology"]
 
 
 def test_the_way_to_the_model_is_part_of_its_time() -> None:
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.model_reached()
     scenario.answers()

@@ -9,7 +9,7 @@ from voicepipe.turn.record.values import TurnRecord
 def record_after(*estimates: int | None) -> TurnRecord:
     """Return the record of a turn whose playback was reported with these estimates."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.answers()
     for n, estimated_ms in enumerate(estimates, 1):
         scenario.reports(100 * n, input_ms=1_000 + 100 * n, carrier_estimated_ms=estimated_ms)
@@ -30,7 +30,7 @@ def test_an_impossible_estimate_is_none_of_the_way() -> None:
 def test_an_estimate_behind_the_outcome_is_in_the_record_too() -> None:
     """The turn is over by the clock, and the carrier's mark comes late."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.answers()
     scenario.reports(100, input_ms=1_100)
     scenario.passes(5_000)

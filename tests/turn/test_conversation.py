@@ -347,7 +347,7 @@ def test_an_item_under_an_id_that_we_are_about_to_use() -> None:
 def test_growing_item_is_retrieved_as_it_is() -> None:
     """With the words so far."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.begins_to_answer("It is ")
     (retrieved,) = announced(scenario.driver.at(scenario.driver.now_ms, e.ItemRetrieveRequested("evt", "item_s_0002")))
     assert isinstance(retrieved, a.ItemRetrieved)
@@ -358,7 +358,7 @@ def test_growing_item_is_retrieved_as_it_is() -> None:
 def test_a_deleted_reply_does_not_come_back() -> None:
     """It goes on playing, and history stays without it."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.begins_to_answer()
     scenario.driver.at(scenario.driver.now_ms, e.ItemDeleteRequested("evt", "item_s_0002"))
     scenario.model_done()
@@ -371,7 +371,7 @@ def test_a_deleted_reply_does_not_come_back() -> None:
 def test_a_deleted_reply_writes_into_no_other_item() -> None:
     """Its client may use the id again: that item stays as it was put."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.begins_to_answer()
     scenario.driver.at(scenario.driver.now_ms, e.ItemDeleteRequested("evt", "item_s_0002"))
     scenario.creates_item(user("item_s_0002", "mine"))
@@ -394,7 +394,7 @@ def test_nothing_is_said_of_the_words_of_a_deleted_item() -> None:
     scenario.guesses("What")
     scenario.guesses("What time")
     scenario.transcribes("What time is it?")
-    assert [*scenario.said(a.TranscriptDelta), *scenario.said(a.TranscriptDone)] == []
+    assert [*scenario.notified(a.TranscriptDelta), *scenario.notified(a.TranscriptDone)] == []
     scenario.answers()
     assert [item.id for item in scenario.driver.core.context.conversation.items] == ["item_s_0002"]
     scenario.speaks()
@@ -402,7 +402,7 @@ def test_nothing_is_said_of_the_words_of_a_deleted_item() -> None:
     scenario.stops()
     scenario.driver.at(scenario.driver.now_ms, e.ItemDeleteRequested("evt", "item_s_0003"))
     scenario.stt_fails()
-    assert scenario.said(a.TranscriptFailed) == []
+    assert scenario.notified(a.TranscriptFailed) == []
 
 
 # --- truncation of replies ------------------------------------------------------------------------
@@ -418,7 +418,7 @@ def reply_text(scenario: Scenario) -> str:
 def test_a_reply_that_plays_on_is_silenced_by_its_truncation() -> None:
     """The client dropped the rest, so the turn is over, as interrupted."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.answers("One two three four five six.", 6_000)
     got = scenario.truncates("item_s_0002", 2_000)
     assert names(got) == ["StopReply", "StoreRecord", "ItemTruncated"]
@@ -430,7 +430,7 @@ def test_a_reply_that_plays_on_is_silenced_by_its_truncation() -> None:
 def test_a_reply_that_is_still_coming_is_cut_in_history_alone() -> None:
     """Only a cancel stops it; what comes later is not in history, since the client does not play it."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.begins_to_answer("One two three four.", 1_000)
     assert names(scenario.truncates("item_s_0002", 300)) == ["ItemTruncated"]
     scenario.token(" Five six.")
@@ -444,7 +444,7 @@ def test_a_reply_that_is_still_coming_is_cut_in_history_alone() -> None:
 def test_a_truncation_ends_the_reply_that_is_still_made() -> None:
     """The client wants no more of it, so nobody pays for the rest."""
     scenario = Scenario(truncation_ends_reply=True)
-    scenario.says()
+    scenario.utters()
     scenario.begins_to_answer("One two three four.", 1_000)
     got = scenario.truncates("item_s_0002", 300)
     assert any(isinstance(each, StopReply) for each in got)
@@ -456,7 +456,7 @@ def test_a_truncation_ends_the_reply_that_is_still_made() -> None:
 def test_a_truncation_after_a_cancel_corrects_it() -> None:
     """The usual order of clients that interrupt by themselves."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.begins_to_answer("One two three four.", 2_000)
     scenario.cancels()
     scenario.truncates("item_s_0002", 600)
@@ -468,7 +468,7 @@ def test_a_truncation_after_a_cancel_corrects_it() -> None:
 def test_a_truncation_at_the_very_end_cuts_nothing() -> None:
     """Clients round up: all was played, so the turn is complete and its item whole."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.answers("One two three.", 1_000)
     scenario.passes(2_000)
     scenario.truncates("item_s_0002", 1_020)
@@ -481,7 +481,7 @@ def test_a_truncation_at_the_very_end_cuts_nothing() -> None:
 def test_a_truncation_of_a_turn_that_seemed_to_be_over() -> None:
     """The core's estimate was early: the client played less, and its report counts."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.answers("One two three four five six.", 1_000)
     scenario.passes(3_000)
     assert scenario.outcomes() == [("completed", "")]
@@ -493,7 +493,7 @@ def test_a_truncation_of_a_turn_that_seemed_to_be_over() -> None:
 def test_a_truncation_of_a_reply_that_the_client_does_not_know() -> None:
     """Nothing of it was announced."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     assert names(scenario.truncates("item_s_0002", 100)) == ["Refused"]
 
 

@@ -134,7 +134,7 @@ def test_a_spoken_turn_finds_room_in_a_full_conversation() -> None:
     scenario.creates_item(says("rule", "Be brief.", "system"))
     for n in range(39):
         scenario.creates_item(says(f"c{n}"))
-    got = scenario.says() + scenario.answers()
+    got = scenario.utters() + scenario.answers()
     gone = [what.item_id for what in announced(got) if isinstance(what, a.ItemDeleted)]
     assert gone == ["c0", "c1"]
     assert ids(scenario) == ["rule", *(f"c{n}" for n in range(2, 39)), "item_s_0001", "item_s_0002"]
@@ -147,19 +147,19 @@ def test_a_conversation_full_of_pictures_makes_room() -> None:
     for n in range(20):
         scenario.creates_item(shows(f"p{n}", 480))
     scenario.creates_item(says("text", "x" * 60))
-    scenario.says("What is it?")
-    assert scenario.said(a.ItemDeleted) == [a.ItemDeleted("p0")]
+    scenario.utters("What is it?")
+    assert scenario.notified(a.ItemDeleted) == [a.ItemDeleted("p0")]
     scenario.answers("It is " + "long " * 200)
     scenario.passes(5_000)
-    scenario.says("And now?")
-    assert scenario.said(a.ItemDeleted) == [a.ItemDeleted(f"p{n}") for n in range(3)]
+    scenario.utters("And now?")
+    assert scenario.notified(a.ItemDeleted) == [a.ItemDeleted(f"p{n}") for n in range(3)]
 
 
 def test_nothing_new_leaves() -> None:
     """A conversation of nothing but the newest items is as large as it is."""
     scenario = Scenario(conversation=ConversationLimits(max_items=4))
     for _ in range(NEWEST_ITEMS):
-        scenario.says()
+        scenario.utters()
         scenario.answers()
         scenario.passes(5_000)
     assert len(ids(scenario)) == NEWEST_ITEMS + 1
@@ -169,7 +169,7 @@ def test_nothing_new_leaves() -> None:
 def test_a_call_leaves_with_its_result() -> None:
     """Neither is any use without the other."""
     scenario = Scenario(conversation=SMALL)
-    scenario.says()
+    scenario.utters()
     scenario.call()
     scenario.model_done("tool_calls")
     scenario.voice_done()
@@ -177,10 +177,10 @@ def test_a_call_leaves_with_its_result() -> None:
     for n in range(37):
         scenario.creates_item(says(f"c{n}"))
     scenario.creates_item(says("x"))
-    scenario.says()
-    assert scenario.said(a.ItemDeleted) == [a.ItemDeleted("item_s_0001")]
+    scenario.utters()
+    assert scenario.notified(a.ItemDeleted) == [a.ItemDeleted("item_s_0001")]
     scenario.answers()
-    deleted = [what.item_id for what in scenario.said(a.ItemDeleted)]
+    deleted = [what.item_id for what in scenario.notified(a.ItemDeleted)]
     assert deleted == ["item_s_0001", "item_s_0002_call0", "out"]
 
 
@@ -189,7 +189,7 @@ def test_the_result_of_a_call_is_never_refused() -> None:
     scenario = Scenario(conversation=SMALL)
     for n in range(38):
         scenario.creates_item(says(f"c{n}"))
-    scenario.says()
+    scenario.utters()
     scenario.call()
     scenario.model_done("tool_calls")
     scenario.voice_done()
@@ -225,7 +225,7 @@ def test_the_oldest_items_leave_the_models_history() -> None:
     scenario.creates_item(says("rule", "Be brief.", "system"))
     began = []
     for _ in range(12):
-        scenario.says()
+        scenario.utters()
         scenario.answers()
         scenario.passes(5_000)
         assert read(scenario)[0] == "rule"
@@ -233,7 +233,7 @@ def test_the_oldest_items_leave_the_models_history() -> None:
         assert read(scenario)[1:] == ids(scenario)[:-1][1 - len(read(scenario)) :]
         began.append(read(scenario)[1])
     assert len(ids(scenario)) == 25
-    assert scenario.said(a.ItemDeleted) == []
+    assert scenario.notified(a.ItemDeleted) == []
     assert len(set(began)) <= 8
 
 
@@ -243,7 +243,7 @@ def test_a_long_history_is_cut_by_its_text() -> None:
     scenario.creates_item(shows("p", 5_000))
     scenario.creates_item(says("old", "x" * 800))
     scenario.creates_item(says("new", "x" * 100))
-    scenario.says("y" * 300)
+    scenario.utters("y" * 300)
     assert read(scenario) == ["new", "item_s_0001"]
     assert ids(scenario) == ["p", "old", "new", "item_s_0001"]
 
@@ -252,7 +252,7 @@ def test_the_latest_words_are_read_however_long() -> None:
     """An answer to nothing would be no answer."""
     scenario = Scenario(conversation=SMALL)
     scenario.creates_item(says("old"))
-    scenario.says("y" * 3_000)
+    scenario.utters("y" * 3_000)
     assert read(scenario) == ["item_s_0001"]
 
 

@@ -29,7 +29,7 @@ SPOKE = ModelAttempt(provider="fake/llm", role="primary", outcome="spoke", began
 
 
 def an_answer(scenario: Scenario, *attempts: ModelAttempt, counts: tuple[int, ...] | None = (1_000, 100, 400)) -> None:
-    scenario.says()
+    scenario.utters()
     scenario.begins_to_answer("It is noon.")
     for attempt in attempts:
         scenario.model_attempted(attempt)
@@ -138,7 +138,7 @@ def test_unanswered_turn_costs_nothing() -> None:
 
 def test_an_apology_costs_its_voice() -> None:
     scenario = Scenario(prices=PRICES, budget_actions=BudgetActionSettings(apology="Sorry."))
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.breaks()
     scenario.begins_to_answer("Sorry.")
@@ -158,7 +158,7 @@ def test_each_voice_is_paid_for_what_it_said() -> None:
     )
     for role, n_chars, usd in cases:
         scenario = Scenario(prices=PRICES)
-        scenario.says()
+        scenario.utters()
         scenario.begins_to_answer("It is noon.")
         turn = scenario.started()[-1]
         key = (turn.turn, turn.revision)
@@ -174,7 +174,7 @@ def test_each_voice_is_paid_for_what_it_said() -> None:
 def test_a_stand_in_that_begins_a_turn_is_credited_and_paid() -> None:
     """The voice that is first in the settings fails since an earlier turn: this one has no fallback, and it."""
     scenario = Scenario(prices=PRICES)
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.token()
     scenario.clause()
@@ -195,7 +195,7 @@ def test_a_stand_in_that_begins_a_turn_is_credited_and_paid() -> None:
 
 def test_a_tts_that_lost_is_wasted() -> None:
     scenario = Scenario(prices=PRICES)
-    scenario.says()
+    scenario.utters()
     scenario.begins_to_answer("It is noon.")
     turn = scenario.started()[-1]
     key = (turn.turn, turn.revision)
@@ -211,7 +211,7 @@ def test_a_tts_that_lost_is_wasted() -> None:
 
 def test_what_came_from_disk_costs_nothing() -> None:
     scenario = Scenario(prices=PRICES)
-    scenario.says()
+    scenario.utters()
     scenario.begins_to_answer("It is noon.")
     turn = scenario.started()[-1]
     scenario.driver.at(
@@ -227,7 +227,7 @@ def test_what_came_from_disk_costs_nothing() -> None:
 def test_a_voice_that_lost_with_cached_audio_costs_nothing(cached_first: bool) -> None:
     """Whether its cached audio is known before another voice has won, or after."""
     scenario = Scenario(prices=PRICES)
-    scenario.says()
+    scenario.utters()
     scenario.begins_to_answer("It is noon.")
     turn = scenario.started()[-1]
     key = (turn.turn, turn.revision)

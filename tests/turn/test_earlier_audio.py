@@ -35,7 +35,7 @@ def plays_words(scenario: Scenario, duration_ms: int) -> None:
 def behind_a_filler() -> Scenario:
     """The LLM takes 700 ms, and a filler of 900 ms begins to play just before its answer comes."""
     scenario = with_filler()
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.passes(700)
     scenario.filler_sent(900)
@@ -111,7 +111,7 @@ def test_an_answer_waits_for_an_apology() -> None:
     """The phrase is a setting; none is named, since the user needs these words."""
     scenario = Scenario(budget_actions=BudgetActionSettings(apology=APOLOGY))
     scenario.has_ready(APOLOGY)
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.breaks()
     plays_words(scenario, 3_000)

@@ -25,7 +25,7 @@ def idle(scenario: Scenario, for_ms: int = TIMEOUT_MS) -> list[Any]:
 def answered() -> Scenario:
     """The user has put a question, and the reply was played."""
     scenario = Scenario(idle_timeout_ms=TIMEOUT_MS)
-    scenario.says()
+    scenario.utters()
     scenario.answers(duration_ms=1_000)
     return scenario
 
@@ -99,13 +99,13 @@ def test_late_speech_stops_the_idle_prompt(answered: Scenario) -> None:
     assert CommitSilence() in answered.passes(1_000 + TIMEOUT_MS)
     answered.speaks(for_ms=0)
     assert not prompted(answered.goes_silent(AUDIO_MS))
-    assert answered.said(a.SilenceTimedOut) == []
+    assert answered.notified(a.SilenceTimedOut) == []
 
 
 def test_noise_that_was_nothing_starts_it_anew(answered: Scenario) -> None:
     """A turn without words leaves the silence to go on."""
     answered.passes(1_000 + TIMEOUT_MS - 500)
-    answered.says("")
+    answered.utters("")
     assert not prompted(idle(answered, TIMEOUT_MS - 500))
     assert prompted(idle(answered, 1_000))
 

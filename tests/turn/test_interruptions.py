@@ -62,7 +62,7 @@ def test_an_out_of_band_reply_does_not_give_way() -> None:
 def test_reply_is_cut_at_the_played_position() -> None:
     """Two clauses were sent, one and a bit was played: history ends there, and so does the record."""
     scenario = Scenario(interruption="immediate")
-    scenario.says()
+    scenario.utters()
     scenario.begins_to_answer("One two three four.", 1_000)
     scenario.clause("Five six seven eight.")
     scenario.sound(1_000)
@@ -77,7 +77,7 @@ def test_reply_is_cut_at_the_played_position() -> None:
 def test_both_the_playing_and_the_coming_reply_are_interrupted() -> None:
     """One plays on while the next is made: the user's voice ends both."""
     scenario = Scenario(interruption="immediate")
-    scenario.says()
+    scenario.utters()
     scenario.answers("It is noon.", 10_000)
     scenario.creates()
     scenario.speaks()
@@ -88,9 +88,9 @@ def test_both_the_playing_and_the_coming_reply_are_interrupted() -> None:
 def test_sound_after_an_interruption_is_counted_from_silence() -> None:
     """The core does not wait for audio that the client dropped: the next reply is audible when it is sent."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.answers("It is noon.", 30_000)
-    scenario.says("And in Paris?")
+    scenario.utters("And in Paris?")
     scenario.answers("One o'clock.")
     scenario.passes(5_000)
     marks = dict(scenario.driver.records["turn_s_0002"].marks)
@@ -100,9 +100,9 @@ def test_sound_after_an_interruption_is_counted_from_silence() -> None:
 def test_speech_without_interruption_is_answered_next() -> None:
     """The reply is made to its end; then theirs begins, with both in the context."""
     scenario = Scenario(interrupt_response=False)
-    scenario.says()
+    scenario.utters()
     scenario.begins_to_answer()
-    scenario.says("And in Paris?")
+    scenario.utters("And in Paris?")
     assert len(scenario.started()) == 1
     assert scenario.ended() == []
     got = scenario.model_done(of=0) + scenario.voice_done(of=0)
@@ -116,11 +116,11 @@ def test_speech_without_interruption_is_answered_next() -> None:
 def test_of_several_turns_that_wait_the_latest_is_answered() -> None:
     """Its reply has read the others; each has a record that says so, and none is answered twice."""
     scenario = Scenario(interrupt_response=False)
-    scenario.says()
+    scenario.utters()
     scenario.begins_to_answer()
-    scenario.says("And in Paris?")
-    scenario.says("And in Rome?")
-    scenario.says("Hm.")
+    scenario.utters("And in Paris?")
+    scenario.utters("And in Rome?")
+    scenario.utters("Hm.")
     scenario.transcribes("")
     scenario.model_done(of=0)
     scenario.voice_done(of=0)
@@ -133,9 +133,9 @@ def test_of_several_turns_that_wait_the_latest_is_answered() -> None:
 def test_waiting_answer_does_not_start_during_speech() -> None:
     """A guess of the new turn does not overtake the turn that waits."""
     scenario = Scenario(interrupt_response=False, speculate=True)
-    scenario.says()
+    scenario.utters()
     scenario.begins_to_answer()
-    scenario.says("And in Paris?")
+    scenario.utters("And in Paris?")
     scenario.speaks()
     scenario.pauses()
     scenario.transcribes("And in Rome?")
@@ -147,8 +147,8 @@ def test_waiting_answer_does_not_start_during_speech() -> None:
 def test_who_may_not_interrupt_does_not_revise_either() -> None:
     """Speech before anything is audible is the next turn; the reply that is being made is answered as it is."""
     scenario = Scenario(interrupt_response=False)
-    scenario.says()
-    scenario.says("And in Paris?")
+    scenario.utters()
+    scenario.utters("And in Paris?")
     assert [(reply.turn, reply.revision) for reply in scenario.started()] == [(1, 0)]
     scenario.answers(of=0)
     assert [(reply.turn, reply.revision) for reply in scenario.started()] == [(1, 0), (2, 0)]
@@ -205,7 +205,7 @@ def test_repeated_speech_start() -> None:
     scenario = Scenario()
     scenario.speaks()
     assert scenario.speaks() == []
-    assert len(scenario.said(a.InputSpeechStarted)) == 1
+    assert len(scenario.notified(a.InputSpeechStarted)) == 1
 
 
 def test_speech_beside_a_requested_reply_interrupts_it() -> None:
@@ -225,8 +225,8 @@ def test_speech_beside_a_requested_reply_interrupts_it() -> None:
 def test_stale_events_change_nothing() -> None:
     """What an earlier revision still sends is counted and dropped."""
     scenario = Scenario()
-    scenario.says()
-    scenario.says("And in Paris?")
+    scenario.utters()
+    scenario.utters("And in Paris?")
     n_before = scenario.driver.core.ignored
     assert scenario.token("old", of=0) == []
     assert scenario.driver.core.ignored == n_before + 1
@@ -257,7 +257,7 @@ def test_several_revisions() -> None:
 def test_speech_is_notified_before_its_consequences() -> None:
     """`speech_started` at once, then `response.done`."""
     scenario = Scenario(interruption="immediate")
-    scenario.says()
+    scenario.utters()
     scenario.begins_to_answer()
     kinds = [type(what) for what in announced(scenario.speaks())]
     assert kinds == [a.InputSpeechStarted, a.ResponseEnded]

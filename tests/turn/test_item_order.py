@@ -32,7 +32,7 @@ def order(scenario: Scenario) -> list[str]:
 def order_at_client(scenario: Scenario) -> list[str]:
     """Return the order of the items as the client knows it, from the notifications alone."""
     known: list[str] = []
-    for notification in scenario.said(object):
+    for notification in scenario.notified(object):
         match notification:
             case a.ItemAdded(item, previous) | a.OutputStarted(_, item, previous):
                 known.insert(0 if previous is None else known.index(previous) + 1, item.id)
@@ -120,12 +120,12 @@ def test_a_late_result_stands_behind_the_answer_that_has_not_read_it() -> None:
     """It comes before the first word of that answer; the agent tells it next."""
     tool = ServerTool(tool=Tool("look_up", "", "{}"), label="agent")
     scenario = Scenario(reply=ReplySettings(server_tools=(tool,)))
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.call()
     scenario.model_done("tool_calls")
     scenario.voice_done()
-    scenario.says("How are you?")
+    scenario.utters("How are you?")
     scenario.tool_ends()
     scenario.answers("Fine.")
     scenario.passes(5_000)
@@ -165,7 +165,7 @@ def test_a_greeting_that_is_being_made_is_the_first_item_that_the_client_learns_
     scenario.begins_to_answer("Hello.")
     scenario.model_done()
     scenario.voice_done()
-    added = (each for each in scenario.said(object) if isinstance(each, a.ItemAdded | a.OutputStarted))
+    added = (each for each in scenario.notified(object) if isinstance(each, a.ItemAdded | a.OutputStarted))
     placed = [(each.item.id, each.previous_item_id) for each in added]
     assert placed == [("item_s_0001", None), ("later_1", "item_s_0001"), ("later_2", "later_1")]
     assert order(scenario) == order_at_client(scenario) == ["item_s_0001", "later_1", "later_2"]

@@ -16,7 +16,7 @@ def an_answer(
     scenario: Scenario, *attempts: ModelAttempt, n_tokens: int | None = 21, last_after_ms: int = 400
 ) -> TurnRecord:
     """Two pieces of text, so far apart."""
-    scenario.says()
+    scenario.utters()
     scenario.begins_to_answer("It is noon.")
     scenario.passes(last_after_ms - STEP_MS)
     scenario.token(" Time for lunch.")
@@ -51,7 +51,7 @@ def test_without_a_count_there_is_no_pace(n_tokens: int | None) -> None:
 
 def test_an_answer_that_came_at_once_has_none() -> None:
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.begins_to_answer("It is noon.")
     scenario.counts(120, 24)
     scenario.model_done()
@@ -67,7 +67,7 @@ def test_nor_has_one_of_two_models() -> None:
 def test_a_held_answer_began_when_its_model_did() -> None:
     """Not when it was let out."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.passes(700)
     scenario.token("It is noon.")

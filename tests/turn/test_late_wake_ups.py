@@ -50,7 +50,7 @@ def test_a_reply_that_failed_is_not_started_again() -> None:
 
 def test_two_timeouts_of_a_reply_end_it_once() -> None:
     scenario = Scenario(deadlines=Deadlines(first_output_ms=700, reply_ms=700))
-    scenario.says()
+    scenario.utters()
     scenario.passes(2_000)
     assert scenario.ended() == [("failed", "llm_failed")]
     assert scenario.outcomes() == [("failed", "llm: no output within 700 ms")]
@@ -59,12 +59,12 @@ def test_two_timeouts_of_a_reply_end_it_once() -> None:
 def test_an_overlap_that_was_dropped_is_restored_once() -> None:
     """The overlap ends with the time of its verdict: the client raises the agent's volume once."""
     scenario = Scenario(ducks=True, deadlines=Deadlines(interruption_ms=500, utterance_ms=500))
-    scenario.says()
+    scenario.utters()
     scenario.answers(duration_ms=10_000)
     scenario.speaks(50)
     assert scenario.driver.agent_state() is Agent.DUCKED
     scenario.passes(1_000)
-    assert len(scenario.said(a.AgentUnducked)) == 1
+    assert len(scenario.notified(a.AgentUnducked)) == 1
     assert scenario.driver.agent_state() is Agent.SPEAKING
 
 

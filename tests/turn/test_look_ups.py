@@ -177,7 +177,7 @@ def test_a_look_up_that_fails_says_so() -> None:
 def test_a_reply_that_was_cut_short_looks_nothing_up() -> None:
     """Its calls never leave."""
     scenario = new_scenario()
-    scenario.says()
+    scenario.utters()
     calls_now(scenario, reason="length")
     assert ran(scenario) == []
 
@@ -199,10 +199,10 @@ def test_two_calls_with_one_id_look_up_once() -> None:
 def test_the_users_next_turn_cancels_a_look_up_that_may_be_cancelled() -> None:
     """It started early, and its call has left."""
     scenario = new_scenario(replace(LOOK_UP, cancellable=True))
-    scenario.says()
+    scenario.utters()
     calls_now(scenario)
     scenario.passes(500)
-    scenario.says("How are you?")
+    scenario.utters("How are you?")
     (command,) = cancelled(scenario)
     assert command.revision == 0
     assert scenario.driver.core.context.turns.look_ups == {}

@@ -49,7 +49,7 @@ def held(*stalls: tuple[int, int], marks: tuple[tuple[str, int], ...] = MARKS) -
 def answered(*, stalled_ms: int) -> tuple[TurnRecord, list[ReportOverrun]]:
     """A turn whose first word came after 700 ms, with the loop stalled up to then."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.passes(700 - STEP_MS)
     got = scenario.token()
@@ -186,7 +186,7 @@ def test_a_stall_after_a_turn_is_not_on_its_record() -> None:
     records = []
     for stalled_ms in (0, 4_900):
         scenario = Scenario()
-        scenario.says()
+        scenario.utters()
         scenario.answers()
         scenario.passes(5_000)
         scenario.loop_stalled(stalled_ms)
@@ -209,7 +209,7 @@ def test_longest_stalls_are_retained() -> None:
 def test_record_is_unchanged_after_playback() -> None:
     """However often the loop stalls while the answer plays: a client's later word finds the same turn."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.passes(300)
     scenario.token()
@@ -233,7 +233,7 @@ def test_record_is_unchanged_after_playback() -> None:
 def test_turn_retains_stalls_until_it_is_audible() -> None:
     """A model that takes long on a loop that stalls all the time: the stall before its words is not dropped."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.passes(300)
     scenario.token("It")

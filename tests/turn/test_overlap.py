@@ -25,7 +25,7 @@ def texts(scenario: Scenario) -> list[tuple[str, str]]:
 def talking(*, duration_ms: int = 10_000, **settings: object) -> Scenario:
     """Answer a question with ten seconds of audio that plays; its client lowers the agent's volume on request."""
     scenario = Scenario(ducks=True, **settings)  # type: ignore[arg-type]
-    scenario.says()
+    scenario.utters()
     scenario.answers(LONG, duration_ms)
     scenario.passes(2_000)
     return scenario
@@ -33,7 +33,8 @@ def talking(*, duration_ms: int = 10_000, **settings: object) -> Scenario:
 
 def kinds(scenario: Scenario) -> list[str]:
     """Return the notifications about the agent's volume: kinds and reasons."""
-    notices = scenario.said(a.AgentDucked) + scenario.said(a.AgentUnducked) + scenario.said(a.AgentInterrupted)
+    overlap_kinds = (a.AgentDucked, a.AgentUnducked, a.AgentInterrupted)
+    notices = [notice for kind in overlap_kinds for notice in scenario.notified(kind)]
     ordered = [what for what in scenario.driver.announced if what in notices]
     return [getattr(what, "reason", "ducked") for what in ordered]
 
@@ -55,13 +56,13 @@ def test_resume_before_commit() -> None:
     scenario.passes(5_000)
     assert texts(scenario) == [("user", "What time is it?"), ("assistant", "It is noon.")]
     assert scenario.ended() == [("completed", "")]
-    assert len(scenario.said(a.InputSpeechStarted)) == 1
+    assert len(scenario.notified(a.InputSpeechStarted)) == 1
 
 
 def test_resume_after_commit_before_sound() -> None:
     """The response on the wire is cancelled, a second item opens, and one answer reads both."""
     scenario = Scenario()
-    scenario.says("What time is it?")
+    scenario.utters("What time is it?")
     scenario.speaks()
     scenario.pauses()
     scenario.transcribes("In Paris?")
@@ -216,7 +217,7 @@ def test_a_murmur_in_two_parts_is_one() -> None:
 def test_an_answer_at_the_end_is_no_backchannel() -> None:
     """ "Yes" over the last word of a question is an answer to it."""
     scenario = Scenario(ducks=True)
-    scenario.says()
+    scenario.utters()
     scenario.answers("Shall I go on?", 1_000)
     scenario.passes(700)
     scenario.speaks(100)
@@ -238,7 +239,7 @@ def test_a_word_to_stop_stops_at_once() -> None:
     scenario.speaks(100)
     got = scenario.guesses("Wait a")
     assert [type(what) for what in announced(got)] == [a.InputSpeechStarted, a.AgentInterrupted]
-    (yielded,) = scenario.said(a.AgentInterrupted)
+    (yielded,) = scenario.notified(a.AgentInterrupted)
     assert (yielded.reason, yielded.after_ms) == ("stop_word", 150)
     assert scenario.outcomes()[0] == ("interrupted", "turn_detected")
 
@@ -246,7 +247,7 @@ def test_a_word_to_stop_stops_at_once() -> None:
 def test_running_response_is_cancelled_by_an_interruption() -> None:
     """The client is notified of the user's voice first, then of the response that the voice cancels."""
     scenario = Scenario(ducks=True)
-    scenario.says()
+    scenario.utters()
     scenario.begins_to_answer(LONG, 10_000)
     scenario.speaks(100)
     got = scenario.guesses("I have a question")
@@ -301,14 +302,14 @@ def test_the_verdict_falls_in_time() -> None:
     assert kinds(scenario) == ["ducked"]
     scenario.passes(1)
     assert kinds(scenario) == ["ducked", "no_words"]
-    (restored,) = scenario.said(a.AgentUnducked)
+    (restored,) = scenario.notified(a.AgentUnducked)
     assert restored.after_ms == scenario.driver.now_ms - ducked_ms == 280
 
 
 def test_no_ducking_without_interruption() -> None:
     """`interrupt_response: false`: the speech is transcribed, reported, and answered next."""
     scenario = talking(interrupt_response=False)
-    scenario.says("And in Paris?")
+    scenario.utters("And in Paris?")
     assert kinds(scenario) == []
     assert scenario.driver.core.agent.state is not Agent.DUCKED
     assert scenario.outcomes()[0] in [("completed", ""), (None, "")]
@@ -329,7 +330,7 @@ def test_a_commit_is_the_client_s_word() -> None:
     scenario.speaks(200)
     scenario.commits()
     assert kinds(scenario) == ["ducked", "client"]
-    assert len(scenario.said(a.AudioCommitted)) == 2
+    assert len(scenario.notified(a.AudioCommitted)) == 2
 
 
 def test_a_pause_that_is_reported_again_requests_no_other_transcript() -> None:
@@ -406,7 +407,7 @@ def test_echo_by_its_sound() -> None:
 def test_echo_outlasts_the_agent() -> None:
     """The echo ends when the agent is silent already: there is no reply to it."""
     scenario = Scenario(ducks=True)
-    scenario.says()
+    scenario.utters()
     scenario.answers(duration_ms=1_500)
     scenario.speaks(0)
     scenario.goes_on(1_500, echoes=True)
@@ -414,7 +415,7 @@ def test_echo_outlasts_the_agent() -> None:
     assert scenario.driver.core.user.state is User.QUIET
     scenario.pauses()
     scenario.passes(3_000)
-    assert len(scenario.said(a.InputSpeechStarted)) == 1
+    assert len(scenario.notified(a.InputSpeechStarted)) == 1
     assert len(scenario.started()) == 1
     assert not scenario.driver.core.context.timers.due
 
@@ -422,7 +423,7 @@ def test_echo_outlasts_the_agent() -> None:
 def test_echo_that_pauses_ends_with_the_agent() -> None:
     """No verdict has fallen when the agent falls silent: the echo is no turn."""
     scenario = Scenario(ducks=True, deadlines=Deadlines(interruption_ms=5_000))
-    scenario.says()
+    scenario.utters()
     scenario.answers()
     scenario.speaks(0)
     scenario.goes_on(300, echoes=True)

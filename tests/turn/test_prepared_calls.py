@@ -23,7 +23,7 @@ def prepared(*, calls_wait_ms: int = 50, reply: ReplySettings = TOOLS) -> Scenar
 def stopped_ms(scenario: Scenario) -> int:
     """End the turn; return when."""
     scenario.stops()
-    assert scenario.said(a.InputSpeechStopped)
+    assert scenario.notified(a.InputSpeechStopped)
     return scenario.driver.now_ms
 
 
@@ -35,10 +35,10 @@ def test_a_prepared_call_leaves_50_ms_after_the_end() -> None:
     scenario.voice_done()
     end_ms = stopped_ms(scenario)
     scenario.passes(end_ms + 49 - scenario.driver.now_ms)
-    assert scenario.said(a.OutputStarted) == []
+    assert scenario.notified(a.OutputStarted) == []
     assert scenario.ended() == []
     scenario.passes(1)
-    assert len(scenario.said(a.OutputStarted)) == 1
+    assert len(scenario.notified(a.OutputStarted)) == 1
     assert scenario.ended() == [("completed", "")]
 
 
@@ -52,9 +52,9 @@ def test_a_call_that_is_written_meanwhile_waits_too() -> None:
     (gate,) = [each for each in scenario.driver.commands if isinstance(each, c.OpenGate)]
     assert gate.holds_calls
     scenario.call()
-    assert len(scenario.said(a.OutputStarted)) == 1, "the words alone"
+    assert len(scenario.notified(a.OutputStarted)) == 1, "the words alone"
     scenario.passes(end_ms + 200 - scenario.driver.now_ms)
-    assert len(scenario.said(a.OutputStarted)) == 2
+    assert len(scenario.notified(a.OutputStarted)) == 2
 
 
 def test_words_wait_for_nothing() -> None:
@@ -65,7 +65,7 @@ def test_words_wait_for_nothing() -> None:
         stopped_ms(scenario)
         (gate,) = [each for each in scenario.driver.commands if isinstance(each, c.OpenGate)]
         assert gate.holds_calls == bool(reply.tools)
-        assert len(scenario.said(a.OutputStarted)) == 1
+        assert len(scenario.notified(a.OutputStarted)) == 1
 
 
 def test_a_user_who_goes_on_meanwhile_takes_the_call_back() -> None:
@@ -77,7 +77,7 @@ def test_a_user_who_goes_on_meanwhile_takes_the_call_back() -> None:
     stopped_ms(scenario)
     scenario.speaks()
     scenario.passes(100)
-    assert scenario.said(a.OutputStarted) == []
+    assert scenario.notified(a.OutputStarted) == []
 
 
 def test_journals_of_earlier_versions_replay() -> None:
@@ -87,4 +87,4 @@ def test_journals_of_earlier_versions_replay() -> None:
     scenario.model_done("tool_calls")
     scenario.voice_done()
     stopped_ms(scenario)
-    assert len(scenario.said(a.OutputStarted)) == 1
+    assert len(scenario.notified(a.OutputStarted)) == 1

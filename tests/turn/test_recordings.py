@@ -37,7 +37,7 @@ def test_a_reply_waits_for_the_words() -> None:
     transcribes(scenario, utterance)
     (started,) = scenario.started()
     assert started.items[0].parts == (InputAudio("What time is it?"), InputText("Well?"))  # type: ignore[union-attr]
-    (done,) = scenario.said(a.TranscriptDone)
+    (done,) = scenario.notified(a.TranscriptDone)
     assert (done.item_id, done.transcript, done.speech_ms) == ("mine", "What time is it?", MINUTE_MS)
 
 
@@ -59,7 +59,7 @@ def test_words_that_do_not_come_are_given_up() -> None:
     adds(scenario)
     scenario.creates()
     scenario.passes(MINUTE_MS + 5_000)
-    assert len(scenario.said(a.TranscriptFailed)) == 1
+    assert len(scenario.notified(a.TranscriptFailed)) == 1
     assert len(scenario.started()) == 1
 
 
@@ -69,7 +69,7 @@ def test_an_item_that_was_deleted_stays_deleted() -> None:
     utterance = adds(scenario)
     scenario.deletes_item("mine")
     transcribes(scenario, utterance)
-    assert scenario.said(a.TranscriptDone) == []
+    assert scenario.notified(a.TranscriptDone) == []
     assert len(scenario.driver.core.context.conversation) == 0
 
 

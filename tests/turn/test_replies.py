@@ -27,7 +27,7 @@ def messages(scenario: Scenario) -> list[tuple[str, str, str]]:
 def test_a_reply_of_calls_only() -> None:
     """Each call is an item of its own; nothing is played; the record awaits the results."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.call('{"city":')
     scenario.call('"Paris"}', first=False)
@@ -48,12 +48,12 @@ def test_a_reply_of_calls_only() -> None:
 def test_words_and_a_call_together() -> None:
     """Both are announced, in the order in which they came; the answer to the call is the same turn."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.begins_to_answer("Let me see.")
     scenario.call()
     scenario.model_done("tool_calls")
     scenario.voice_done()
-    assert [type(what.item).__name__ for what in scenario.said(a.OutputStarted)] == ["Message", "FunctionCall"]
+    assert [type(what.item).__name__ for what in scenario.notified(a.OutputStarted)] == ["Message", "FunctionCall"]
     scenario.creates_item(FunctionOutput("", "call_0", "12:00"))
     scenario.creates()
     scenario.answers("It is noon.")
@@ -64,7 +64,7 @@ def test_words_and_a_call_together() -> None:
 def test_words_after_a_call_are_not_lost() -> None:
     """A call opens the gate; the message begins with its first word, before any clause of it is closed."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.call()
     got = scenario.token("Just a ")
@@ -74,24 +74,24 @@ def test_words_after_a_call_are_not_lost() -> None:
 def test_white_space_before_a_call_is_no_message() -> None:
     """Some models begin every answer with a line break."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.token("\n\n")
     scenario.call()
     scenario.model_done("tool_calls")
     scenario.voice_done()
-    assert [type(what.item).__name__ for what in scenario.said(a.OutputStarted)] == ["FunctionCall"]
+    assert [type(what.item).__name__ for what in scenario.notified(a.OutputStarted)] == ["FunctionCall"]
 
 
 def test_an_answer_without_anything() -> None:
     """The model has nothing to say: the response is empty and complete, and the turn is over."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.model_done()
     scenario.voice_done()
     assert scenario.ended() == [("completed", "")]
-    assert scenario.said(a.OutputStarted) == []
+    assert scenario.notified(a.OutputStarted) == []
     assert scenario.outcomes() == [("completed", "")]
 
 
@@ -99,7 +99,7 @@ def test_an_answer_without_anything() -> None:
 def test_a_reply_that_the_model_cut_short(reason: str, cut_by: str) -> None:
     """It is incomplete on the wire; what there is of it was played, and the record says why it is short."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.begins_to_answer("It is no")
     scenario.model_done(reason)  # type: ignore[arg-type]
     scenario.voice_done()
@@ -115,18 +115,18 @@ def test_a_reply_that_the_model_cut_short(reason: str, cut_by: str) -> None:
 def test_a_cancel_before_anything_was_sent() -> None:
     """The turn is over, the user is not held up, and their next words are a new turn."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     got = scenario.cancels()
     assert names(got) == ["StopReply", "ResponseEnded", "StoreRecord"]
     assert scenario.outcomes() == [("abandoned", "client_cancelled")]
-    scenario.says("And in Paris?")
+    scenario.utters("And in Paris?")
     assert scenario.started()[-1].turn == 2
 
 
 def test_a_cancel_in_mid_reply() -> None:
     """The reply is cut where playback stopped."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.begins_to_answer("One two three four five six.", 2_000)
     scenario.passes(950)
     scenario.cancels("resp_s_0001")
@@ -137,7 +137,7 @@ def test_a_cancel_in_mid_reply() -> None:
 def test_a_cancel_that_comes_too_late() -> None:
     """The response is done and plays on: the cancel is refused in the words that clients look for."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.answers()
     (refused,) = announced(scenario.cancels())
     assert isinstance(refused, a.Refused)
@@ -150,7 +150,7 @@ def test_a_cancel_that_comes_too_late() -> None:
 def test_a_cancel_of_another_response() -> None:
     """The one that runs is not touched."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     (refused,) = announced(scenario.cancels("resp_unknown"))
     assert isinstance(refused, a.Refused)
     assert "resp_unknown" in refused.message
@@ -185,7 +185,7 @@ def test_a_guess_can_not_be_cancelled() -> None:
 def test_a_voice_that_breaks_in_mid_reply() -> None:
     """What was sent is played to its end: history ends there, and the next turn works."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.begins_to_answer("One two three.", 2_000)
     scenario.clause("Four five six.")
     scenario.breaks("tts")
@@ -193,7 +193,7 @@ def test_a_voice_that_breaks_in_mid_reply() -> None:
     assert scenario.outcomes() == [("failed", "tts: fake/tts: broke")]
     assert messages(scenario)[1] == ("assistant", "One two three.", "incomplete")
     assert scenario.driver.records["turn_s_0001"].played_text == "One two three."
-    scenario.says("Hello?")
+    scenario.utters("Hello?")
     scenario.answers()
     scenario.passes(5_000)
     assert scenario.outcomes()[1] == ("completed", "")
@@ -202,7 +202,7 @@ def test_a_voice_that_breaks_in_mid_reply() -> None:
 def test_a_model_that_never_says_that_it_is_done() -> None:
     """All sound has come and was played, and no end of the text: the deadline of its next step ends the turn."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.begins_to_answer()
     scenario.voice_done()
     scenario.passes(9_000)
@@ -215,7 +215,7 @@ def test_a_model_that_never_says_that_it_is_done() -> None:
 def test_a_voice_that_never_says_that_it_is_done() -> None:
     """The other way round."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.begins_to_answer()
     scenario.model_done()
     scenario.passes(11_000)
@@ -225,7 +225,7 @@ def test_a_voice_that_never_says_that_it_is_done() -> None:
 def test_a_client_that_takes_nothing() -> None:
     """The reply is complete and does not leave: the turn ends, and the client is to blame."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.token()
     scenario.clause()
@@ -241,7 +241,7 @@ def test_a_client_that_takes_nothing() -> None:
 def test_a_voice_that_never_begins() -> None:
     """There was a clause and no sound: the voice had the floor."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.token()
     scenario.clause()
@@ -252,7 +252,7 @@ def test_a_voice_that_never_begins() -> None:
 def test_a_reply_without_end() -> None:
     """It goes on step by step, and is ended by the limit of a whole reply."""
     scenario = Scenario(deadlines=Deadlines(reply_ms=2_000))
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.token()
     scenario.clause()
@@ -285,7 +285,7 @@ def test_failed_speculative_reply_is_dropped() -> None:
 def test_an_out_of_band_reply_runs_beside_another() -> None:
     """It joins no history, and both are played."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.begins_to_answer()
     scenario.creates(in_conversation=False, context=(Message("m", "user", (InputText("Sum up."),)),))
     assert scenario.started()[-1].items == (Message("m", "user", (InputText("Sum up."),)),)
@@ -356,7 +356,7 @@ def test_a_reply_in_text_that_was_cancelled() -> None:
 def test_settings_that_change_do_not_end_a_reply_that_was_announced() -> None:
     """The client was notified that a response is being made."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.changes(create_response=False)
     scenario.answers()
     assert scenario.ended() == [("completed", "")]
@@ -365,8 +365,8 @@ def test_settings_that_change_do_not_end_a_reply_that_was_announced() -> None:
 def test_unanswered_turn_has_a_record() -> None:
     """When the next one comes, or when the user leaves."""
     scenario = Scenario(create_response=False)
-    scenario.says()
-    scenario.says("And in Paris?")
+    scenario.utters()
+    scenario.utters("And in Paris?")
     assert scenario.outcomes() == [("abandoned", "no reply was requested")]
     scenario.leaves()
     assert scenario.outcomes() == [("abandoned", "no reply was requested"), ("abandoned", "the user left")]
@@ -375,7 +375,7 @@ def test_unanswered_turn_has_a_record() -> None:
 def test_leaving_in_mid_reply() -> None:
     """Everything is stopped, and the record holds what was played."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.begins_to_answer("One two three four five six.", 2_000)
     scenario.passes(950)
     got = scenario.leaves()
@@ -400,7 +400,7 @@ def test_typed_words_are_in_the_record() -> None:
 def test_leaving_after_the_response_is_done() -> None:
     """Nothing is abandoned; the record holds what was played by then, and why it ended there."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.answers("One two three four five six.", 2_000)
     scenario.passes(950)
     scenario.leaves()
@@ -411,7 +411,7 @@ def test_leaving_after_the_response_is_done() -> None:
 def test_the_gate_opens_once() -> None:
     """However much comes after."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.answers()
     assert sum(isinstance(command, OpenGate) for command in scenario.driver.commands) == 1
 
@@ -419,12 +419,12 @@ def test_the_gate_opens_once() -> None:
 def test_tokens_are_sent_with_the_response() -> None:
     """In `response.done` and in the record."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.begins_to_answer()
     scenario.counts(120, 24, 96)
     scenario.model_done()
     scenario.voice_done()
-    (ended,) = scenario.said(a.ResponseEnded)
+    (ended,) = scenario.notified(a.ResponseEnded)
     assert (ended.input_tokens, ended.output_tokens, ended.cached_tokens) == (120, 24, 96)
     assert scenario.driver.records["turn_s_0001"].tokens.cached == 96
 
@@ -435,7 +435,7 @@ def test_tokens_are_sent_with_the_response() -> None:
 def test_other_words_stop_an_answer_that_is_no_longer_to_be_given() -> None:
     """Automatic replies are off by then: the turn waits for the client's request."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.changes(create_response=False)
     assert scenario.ended() == []
     scenario.transcribes("Something else entirely")
@@ -448,9 +448,9 @@ def test_other_words_stop_an_answer_that_is_no_longer_to_be_given() -> None:
 def test_a_turn_that_waits_is_left_open_once_replies_are_off() -> None:
     """It waited for the end of a reply that the user may not interrupt."""
     scenario = Scenario(interrupt_response=False)
-    scenario.says()
+    scenario.utters()
     scenario.begins_to_answer()
-    scenario.says("And in Rome?")
+    scenario.utters("And in Rome?")
     scenario.changes(create_response=False)
     scenario.model_done()
     scenario.voice_done()
@@ -471,7 +471,7 @@ def test_a_requested_reply_to_lost_words_fails() -> None:
     scenario.creates()
     assert scenario.started() == []
     assert scenario.ended() == [("failed", "stt_failed")]
-    assert [ended.failed_stage for ended in scenario.said(a.ResponseEnded)] == ["stt"]
+    assert [ended.failed_stage for ended in scenario.notified(a.ResponseEnded)] == ["stt"]
     assert scenario.outcomes() == [("failed", "stt: fake/stt: broke")]
     assert [record.failed_stage for record in scenario.driver.records.values()] == ["stt"]
 
@@ -479,7 +479,7 @@ def test_a_requested_reply_to_lost_words_fails() -> None:
 def test_audio_before_any_words_were_handed_over_is_played_and_says_nothing() -> None:
     """A TTS may send it: its time counts, and no text is known of it."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.token("Hello.")
     key, now_ms = scenario._key(-1), scenario.driver.now_ms

@@ -33,7 +33,7 @@ def order(scenario: Scenario) -> list[str]:
 
 
 def refusals(scenario: Scenario) -> list[str]:
-    return [each.code for each in scenario.said(a.Refused)]
+    return [each.code for each in scenario.notified(a.Refused)]
 
 
 def test_each_is_made_once_the_one_before_it_is_complete() -> None:
@@ -85,7 +85,7 @@ def test_the_user_who_speaks_is_answered_instead() -> None:
     scenario = restored(typed("q1"), typed("q2"))
     restore(scenario, "q2")
     restore(scenario)
-    scenario.says("Never mind.")
+    scenario.utters("Never mind.")
     scenario.answers("Fine.")
     scenario.passes(2_000)
     assert len(read(scenario)) == 2, "a restored reply is made although the user has spoken"

@@ -16,7 +16,7 @@ SPOKE = ModelAttempt(provider="b/m", role="hedge", outcome="spoke", began_ms=300
 def test_a_routed_answer_is_owned_by_who_gave_it() -> None:
     """The stage belongs to the model that spoke, and the calls and their cost are on the record."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.model_chosen("b/m", "first to speak")
     scenario.token()
@@ -38,7 +38,7 @@ def test_a_routed_answer_is_owned_by_who_gave_it() -> None:
 
 def test_continuation_follows_the_first_provider_in_the_route() -> None:
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.model_chosen("a/m", "first choice", "new", "summer/new")
     scenario.token()
@@ -60,7 +60,7 @@ def test_continuation_follows_the_first_provider_in_the_route() -> None:
 def test_a_revision_begins_its_route_anew() -> None:
     """The route of the played reply holds nothing of the discarded reply."""
     scenario = Scenario()
-    scenario.says("One")
+    scenario.utters("One")
     scenario.model_requested()
     scenario.model_chosen("a/m", "first choice")
     scenario.model_attempted(LOST)
@@ -73,16 +73,16 @@ def test_a_revision_begins_its_route_anew() -> None:
 
 def test_watched_turn_notifies_its_actions() -> None:
     scenario = Scenario(watched=True)
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.model_attempted(SPOKE)
     scenario.token()
-    assert [notices.action for notices in scenario.said(a.ActionTaken)] == ["hedge"]
+    assert [notices.action for notices in scenario.notified(a.ActionTaken)] == ["hedge"]
 
 
 def test_queued_audio_is_known() -> None:
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.token()
     scenario.clause()
@@ -99,7 +99,7 @@ def test_queued_audio_is_known() -> None:
 def test_connecting_to_the_voice_is_on_the_record() -> None:
     """What was over when the reply began; of several voices that of the first."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.synthesizer_connected(80)
     scenario.synthesizer_connected(5)
@@ -123,7 +123,7 @@ def test_stt_connect_time_is_recorded() -> None:
     scenario.stops()
     scenario.answers()
     scenario.passes(5_000)
-    scenario.says()
+    scenario.utters()
     scenario.answers()
     scenario.passes(5_000)
     records = sorted(scenario.driver.records.values(), key=lambda record: record.turn)
@@ -132,7 +132,7 @@ def test_stt_connect_time_is_recorded() -> None:
 
 def test_stt_without_a_connection_hides_no_time() -> None:
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.answers()
     scenario.passes(5_000)
     assert scenario.driver.records["turn_s_0001"].stt_connect_hidden_ms is None
@@ -159,7 +159,7 @@ def test_stt_fallback_is_recorded() -> None:
     record = scenario.driver.records["turn_s_0001"]
     assert record.route == "b/stt transcribes: a/stt: HTTP 503"
     assert sorted(record.actions) == ["continuation", "hedge"]
-    assert sorted(notices.action for notices in scenario.said(a.ActionTaken)) == ["continuation", "hedge"]
+    assert sorted(notices.action for notices in scenario.notified(a.ActionTaken)) == ["continuation", "hedge"]
 
 
 @pytest.mark.parametrize(("waits_ms", "owner"), [(2_000, "a/stt"), (0, "b/stt")])
@@ -184,7 +184,7 @@ def test_a_late_text_is_owned_by_the_stt_that_was_waited_for_longest(waits_ms: i
 def test_a_late_first_output_is_owned_by_the_provider_that_was_waited_for() -> None:
     """The one that has answered is credited all the same, and what it does afterwards is its own."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     turn = scenario.started()[-1]
     key = (turn.turn, turn.revision)
@@ -207,7 +207,7 @@ def test_a_late_first_output_is_owned_by_the_provider_that_was_waited_for() -> N
 
 def test_a_voice_that_continues_is_not_waited_for_at_the_first_audio() -> None:
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.begins_to_answer("It is noon.")
     turn = scenario.started()[-1]
     changed = e.SynthesizerChanged(turn.turn, turn.revision, "b/tts", "continuation", "fake/tts: broke", 5)
@@ -222,7 +222,7 @@ def test_a_voice_that_continues_is_not_waited_for_at_the_first_audio() -> None:
 
 def test_stt_change_in_silence_is_not_recorded() -> None:
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.answers()
     scenario.driver.at(scenario.driver.now_ms, e.TranscriberChanged(1, "b/stt", "continuation", "a/stt: HTTP 503"))
     scenario.passes(5_000)
@@ -234,7 +234,7 @@ def test_stt_that_connected_before_any_speech_delays_no_turn() -> None:
     """All of its time was over when the user began to speak."""
     scenario = Scenario()
     scenario.driver.at(scenario.driver.now_ms, e.TranscriberConnected(took_ms=300, hidden_ms=300))
-    scenario.says()
+    scenario.utters()
     scenario.answers()
     scenario.passes(5_000)
     assert scenario.driver.records["turn_s_0001"].stt_connect_hidden_ms == 300
@@ -243,7 +243,7 @@ def test_stt_that_connected_before_any_speech_delays_no_turn() -> None:
 def test_a_choice_without_a_reason_is_no_route() -> None:
     """Nothing was decided: the first candidate answered."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.model_chosen("fake/other", "")
     scenario.answers()

@@ -25,7 +25,7 @@ def new_scenario(*, cancellable: bool = False, **more: Any) -> Scenario:
 
 def calls(scenario: Scenario) -> None:
     """The user asks, and the LLM calls the function."""
-    scenario.says()
+    scenario.utters()
     calls_now(scenario)
 
 
@@ -118,7 +118,7 @@ def test_a_user_who_goes_on_before_that_calls_nothing() -> None:
 def test_a_repeated_call_is_the_same_however_its_json_is_written(arguments: str, n_runs: int) -> None:
     """White space between values and the order of members make no other call; the values themselves do."""
     scenario = new_scenario()
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.call('{"day":"1 May","who":{"b":[1,2],"a":"x, y"}}')
     scenario.call(arguments, index=1)
@@ -133,7 +133,7 @@ def test_the_user_speaks_while_a_function_runs(cancellable: bool) -> None:
     scenario = new_scenario(cancellable=cancellable)
     calls(scenario)
     scenario.passes(500)
-    scenario.says("How are you?")
+    scenario.utters("How are you?")
     assert any(isinstance(command, CancelTool) for command in scenario.driver.commands) is cancellable
     output = "Cancelled, since the user went on." if cancellable else None
     assert read_by_llm(scenario.started()[-1]) == [(output, False)]
@@ -160,7 +160,7 @@ def test_the_result_of_a_cancelled_function_counts_for_nothing() -> None:
     scenario = new_scenario(cancellable=True)
     calls(scenario)
     scenario.passes(500)
-    scenario.says("How are you?")
+    scenario.utters("How are you?")
     scenario.answers("Fine, thank you.")
     assert scenario.tool_ends("too late") == []
     scenario.passes(5_000)
@@ -175,7 +175,7 @@ def test_a_function_that_does_not_come_to_its_end_is_bridged_after_all() -> None
     filler = "One moment."
     scenario = new_scenario(budget_actions=BudgetActionSettings(filler=filler))
     scenario.has_ready(filler)
-    scenario.says()
+    scenario.utters()
     key, now_ms = scenario._key(-1), scenario.driver.now_ms
     at_once = (
         e.ModelRequested(*key, "fake/llm"),
@@ -215,7 +215,7 @@ def test_a_sound_without_words_does_not_lose_a_result() -> None:
     scenario = new_scenario()
     calls(scenario)
     scenario.passes(500)
-    scenario.says("")
+    scenario.utters("")
     scenario.tool_ends()
     assert len(scenario.started()) == 2
     scenario.answers("It is sunny.")
@@ -272,9 +272,9 @@ def test_the_client_deletes_a_call_that_runs() -> None:
     """Its result joins the conversation no more."""
     scenario = new_scenario()
     calls(scenario)
-    (item,) = [each.item for each in scenario.said(a.OutputStarted) if isinstance(each.item, FunctionCall)]
+    (item,) = [each.item for each in scenario.notified(a.OutputStarted) if isinstance(each.item, FunctionCall)]
     scenario.driver.at(scenario.driver.now_ms, e.ItemDeleteRequested(None, item.id))
-    scenario.says("How are you?")
+    scenario.utters("How are you?")
     scenario.tool_ends()
     scenario.answers("Fine.")
     scenario.passes(5_000)
@@ -284,7 +284,7 @@ def test_the_client_deletes_a_call_that_runs() -> None:
 def test_a_late_result_while_the_words_before_the_call_still_play() -> None:
     """The client has requested another reply meanwhile: the turn of the call is over when it was played."""
     scenario = new_scenario()
-    scenario.says()
+    scenario.utters()
     scenario.begins_to_answer("One moment, I will look it up.", 4_000)
     scenario.call()
     scenario.model_done("tool_calls")
@@ -309,7 +309,7 @@ def test_an_interrupted_answer_keeps_the_result_of_its_tool() -> None:
     scenario.begins_to_answer("It is sunny in Paris today.", 3_000)
     scenario.sent(3_000)
     scenario.passes(500)
-    scenario.says("And in Rome?")
+    scenario.utters("And in Rome?")
     assert read_by_llm(scenario.started()[-1]) == [("sunny", False)]
     scenario.answers("There too.")
     scenario.passes(5_000)
@@ -321,11 +321,11 @@ def test_an_interrupted_answer_keeps_the_result_of_its_tool() -> None:
 def test_a_tool_is_called_after_an_interruption() -> None:
     """By the answer to the words that interrupted."""
     scenario = new_scenario()
-    scenario.says()
+    scenario.utters()
     scenario.begins_to_answer("Let me tell you about Paris.", 3_000)
     scenario.sent(3_000)
     scenario.passes(500)
-    scenario.says("Just look it up.")
+    scenario.utters("Just look it up.")
     calls_now(scenario)
     scenario.tool_ends("sunny")
     assert read_by_llm(scenario.started()[-1]) == [("sunny", False)]

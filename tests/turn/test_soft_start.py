@@ -331,7 +331,7 @@ def test_a_function_call_leaves_when_adaptive_would_end_the_turn() -> None:
     talk.silent_until(300)
     calls(talk)
     talk.silent_until(480)
-    assert talk.scene.said(a.OutputStarted) == []
+    assert talk.scene.notified(a.OutputStarted) == []
     got = talk.at(2_000 + 1_600)
     assert [type(each).__name__ for each in got if isinstance(each, c.OpenGate)] == ["OpenGate"]
     turn = talk.scene.driver.core.context.turns.awaits_tools
@@ -354,7 +354,7 @@ def call_left_ms(end_of_turn: str, words: str, score: float | None, *, of_earlie
         talk.at(now_ms, e.SilenceGrew(silence_ms))
         if talk.scene.started() and talk.agent() is Agent.PREPARING:
             calls(talk)
-        if talk.scene.said(a.OutputStarted):
+        if talk.scene.notified(a.OutputStarted):
             return silence_ms
     raise AssertionError("the call never left")
 
@@ -402,11 +402,11 @@ def test_words_before_a_call_are_spoken_softly_and_the_call_waits() -> None:
     gate = next(each for each in got if isinstance(each, c.OpenGate))
     assert gate.holds_calls
     talk.sends(800)
-    assert len(talk.scene.said(a.OutputStarted)) == 1
+    assert len(talk.scene.notified(a.OutputStarted)) == 1
     assert talk.scene.ended() == []
     got = talk.at(2_000 + 500)
     assert kinds(got)[:1] == ["ReleaseCalls"]
-    assert len(talk.scene.said(a.OutputStarted)) == 2
+    assert len(talk.scene.notified(a.OutputStarted)) == 2
     assert talk.scene.ended() == [("completed", "")]
 
 
@@ -477,7 +477,7 @@ def test_a_call_that_was_taken_back_never_leaves() -> None:
     talk.sends(200)
     talk.says("And tomorrow?", from_ms=talk.scene.driver.now_ms + 20, for_ms=600)
     talk.silent_until(1_500)
-    assert [what.item.id for what in talk.scene.said(a.OutputStarted) if not isinstance(what.item, Message)] == []
+    assert [what.item.id for what in talk.scene.notified(a.OutputStarted) if not isinstance(what.item, Message)] == []
     assert not any(isinstance(each, c.ReleaseCalls) for each in talk.scene.driver.commands)
 
 
@@ -616,8 +616,8 @@ def test_a_sound_after_the_words_of_an_answer_does_not_lose_its_calls() -> None:
     talk.gets("", 2_620)
     talk.at(4_000)
     assert talk.scene.ended() == [("cancelled", "turn_detected"), ("completed", "")]
-    started = [what for what in talk.scene.said(a.OutputStarted) if isinstance(what.item, FunctionCall)]
-    responses = talk.scene.said(a.ResponseStarted)
+    started = [what for what in talk.scene.notified(a.OutputStarted) if isinstance(what.item, FunctionCall)]
+    responses = talk.scene.notified(a.ResponseStarted)
     assert [each.response_id for each in started] == [responses[-1].response_id]
 
 
@@ -628,7 +628,7 @@ def test_a_commit_that_is_refused_lets_the_answer_go_on() -> None:
     talk.at(started_ms + 300, e.SpeechStarted(started_ms + 240, started_ms + 240))
     assert talk.agent() is Agent.READY
     got = talk.at(started_ms + 320, e.CommitRequested("evt", 20, None))
-    assert len(talk.scene.said(a.Refused)) == 1
+    assert len(talk.scene.notified(a.Refused)) == 1
     assert kinds(got) == []
     assert talk.agent() is Agent.READY
 
@@ -898,13 +898,13 @@ def test_an_answer_is_not_taken_back_once_another_is_requested() -> None:
     assert talk.agent() is Agent.SPEAKING
     got = scene.creates()
     assert "FinalizeReply" in kinds(got)
-    requested = scene.said(a.ResponseStarted)[-1].response_id
+    requested = scene.notified(a.ResponseStarted)[-1].response_id
     at_ms = scene.driver.now_ms + 40
     assert "SuspendReply" not in kinds(talk.at(at_ms, e.SpeechStarted(at_ms - 60, at_ms - 60)))
     talk.at(at_ms + 100, e.SpeechPaused(at_ms, at_ms))
     talk.gets("", at_ms + 120)
     assert talk.agent() is Agent.SPEAKING
-    assert scene.said(a.ResponseStarted)[-1].response_id == requested
+    assert scene.notified(a.ResponseStarted)[-1].response_id == requested
 
 
 def test_a_turn_that_waits_is_answered_with_the_one_that_goes_on() -> None:
@@ -931,9 +931,9 @@ def test_a_watched_turn_says_nothing_of_a_voice_that_is_not_judged_yet() -> None
     talk = Talk(watched=True)
     audible_ms = talk.is_answered_softly()
     talk.says(None, from_ms=audible_ms + 300, for_ms=200)
-    before = len(talk.scene.said(a.TurnMarked))
+    before = len(talk.scene.notified(a.TurnMarked))
     assert talk.at(talk.ended_ms + 100, e.SilenceGrew(100)) == []
     talk.gets("In Rome, please.", talk.ended_ms + 120)
-    marked = talk.scene.said(a.TurnMarked)[before:]
+    marked = talk.scene.notified(a.TurnMarked)[before:]
     assert {"voiced_last", "flushed", "transcribed"} <= {each.mark for each in marked}
     assert {each.revision for each in marked} == {1}

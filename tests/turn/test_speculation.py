@@ -146,7 +146,7 @@ def test_a_session_adds_its_turns_up() -> None:
 def test_a_reply_that_began_at_the_turns_end_is_none() -> None:
     """Also when the user goes on before it is audible."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.speaks()
     scenario.leaves()
@@ -249,9 +249,9 @@ def test_a_call_of_a_function_waits_for_the_gate() -> None:
     scenario.call()
     scenario.model_done("tool_calls")
     scenario.voice_done()
-    assert scenario.said(a.OutputStarted) == []
+    assert scenario.notified(a.OutputStarted) == []
     assert "OpenGate" in names(scenario.stops())
-    assert [what.item.id for what in scenario.said(a.OutputStarted)] == ["item_s_0003_call0"]
+    assert [what.item.id for what in scenario.notified(a.OutputStarted)] == ["item_s_0003_call0"]
 
 
 # --- how often ------------------------------------------------------------------------------------

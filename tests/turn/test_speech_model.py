@@ -23,7 +23,7 @@ def durations(record: TurnRecord) -> dict[str, int]:
 
 def test_all_that_the_model_does_is_one_stage() -> None:
     scene = Scenario(prices=FREE)
-    scene.says()
+    scene.utters()
     scene.speech_requested()
     scene.passes(450)
     scene.token()
@@ -49,7 +49,7 @@ def test_all_that_the_model_does_is_one_stage() -> None:
 
 def test_a_slow_model_is_a_breach_by_its_setting() -> None:
     scene = Scenario()
-    scene.says()
+    scene.utters()
     scene.speech_requested()
     scene.passes(2_000)
     scene.token()
@@ -70,7 +70,7 @@ def record_of_running(scene: Scenario) -> TurnRecord:
 
 def test_a_model_that_fails_before_it_speaks_ends_its_stage_at_the_llm_request() -> None:
     scene = Scenario()
-    scene.says()
+    scene.utters()
     scene.speech_requested()
     scene.passes(300)
     scene.answers()
@@ -86,7 +86,7 @@ def test_a_model_that_fails_before_it_speaks_ends_its_stage_at_the_llm_request()
 def test_a_model_that_fails_in_its_answer_keeps_its_stage() -> None:
     """What the TTS adds is not what the user waited for."""
     scene = Scenario()
-    scene.says()
+    scene.utters()
     scene.speech_requested()
     scene.token()
     scene.clause()
@@ -127,7 +127,7 @@ def test_a_silent_model_is_awaited_behind_the_gate() -> None:
 def test_each_round_of_function_calls_names_what_made_it(again: bool) -> None:
     """The model calls; the answer to the result is the model's too, or, where that fails, the LLM's."""
     scene = Scenario()
-    scene.says()
+    scene.utters()
     scene.speech_requested()
     scene.passes(200)
     scene.call()
@@ -159,7 +159,7 @@ def test_each_round_of_function_calls_names_what_made_it(again: bool) -> None:
 def test_the_model_is_not_shortened() -> None:
     """It gets no clauses: there is none to shorten."""
     scene = Scenario()
-    scene.says()
+    scene.utters()
     scene.speech_requested()
     scene.token("One two three four")
     commands = scene.passes(2_000)

@@ -19,7 +19,7 @@ from voicepipe.turn.user import REMEMBERED_UTTERANCES
 def transcribed_quickly(scenario: Scenario, times: int = 3) -> None:
     """Turns whose final text comes 130 ms after the last voiced sample."""
     for _ in range(times):
-        scenario.says()
+        scenario.utters()
         scenario.answers()
         scenario.passes(5_000)
 
@@ -40,7 +40,7 @@ def test_a_guess_answers_when_the_final_text_is_later_than_usual() -> None:
     half_transcribed(scenario)
     assert [reply.turn for reply in scenario.started()] == [1, 2, 3, 4]
     assert scenario.driver.core.context.conversation.items[-1].text() == "What time is it"  # type: ignore[union-attr]
-    assert len(scenario.said(a.TranscriptDone)) == 3, "nothing is final"
+    assert len(scenario.notified(a.TranscriptDone)) == 3, "nothing is final"
 
 
 def test_the_time_counts_from_the_last_voiced_sample() -> None:
@@ -62,7 +62,7 @@ def test_a_final_text_with_the_same_words_changes_nothing_but_the_record() -> No
     half_transcribed(scenario)
     scenario.begins_to_answer()
     assert "StopReply" not in names(scenario.transcribes("What time is it?"))
-    assert [what.transcript for what in scenario.said(a.TranscriptDone)][3:] == ["What time is it?"]
+    assert [what.transcript for what in scenario.notified(a.TranscriptDone)][3:] == ["What time is it?"]
     assert len(scenario.started()) == 4
 
 
@@ -109,8 +109,8 @@ def test_without_a_final_text_the_guess_stays(ending: str) -> None:
     if ending == "breaks":
         scenario.stt_fails()
     scenario.passes(20_000)
-    assert [what.transcript for what in scenario.said(a.TranscriptDone)][3:] == ["What time is it"]
-    assert scenario.said(a.TranscriptFailed) == []
+    assert [what.transcript for what in scenario.notified(a.TranscriptDone)][3:] == ["What time is it"]
+    assert scenario.notified(a.TranscriptFailed) == []
     assert scenario.outcomes()[3] == ("completed", "")
 
 

@@ -32,7 +32,7 @@ steps = st.lists(
         st.tuples(st.just("deletes"), st.integers(0, 9)),
         st.tuples(st.just("passes"), st.sampled_from((50, 700, 3_000, 70_000))),
         st.tuples(
-            st.sampled_from(("says", "speaks", "falls_silent", "answers", "creates", "cancels", "breaks")), st.none()
+            st.sampled_from(("utters", "speaks", "falls_silent", "answers", "creates", "cancels", "breaks")), st.none()
         ),
     ),
     max_size=24,
@@ -101,7 +101,7 @@ class Watched:
                 scenario.passes(duration_ms)
             case "answers" | "breaks", _ if scenario.started():
                 scenario.answers() if kind == "answers" else scenario.breaks("llm")
-            case "says" | "creates" | "cancels" | "speaks", _:
+            case "utters" | "creates" | "cancels" | "speaks", _:
                 getattr(scenario, kind)()
             case "falls_silent", _ if scenario._utterances:
                 scenario.pauses()
@@ -132,7 +132,7 @@ class Watched:
 def test_results_in_any_order(drawn: list[tuple[str, object]]) -> None:
     """No call runs or ends twice, no side effect happens twice in a turn, and nothing stays open."""
     session = Watched()
-    session.do("says", None)
+    session.do("utters", None)
     for kind, what in drawn:
         session.do(kind, what)
     scenario, core = session.scenario, session.scenario.driver.core
@@ -148,11 +148,11 @@ def test_the_properties_see_what_they_are_for() -> None:
     """Two calls of which one fails, one that is repeated, one that is cancelled, and one that is late all occur."""
     session = Watched()
     for step in (
-        ("says", None),
+        ("utters", None),
         ("calls", [(1, 0), (2, 0), (0, 0)]),
         ("ends", (1, 0)),
         ("ends", (0, 1)),
-        ("says", None),
+        ("utters", None),
         ("ends", (2, 0)),
         ("ends", (1, 0)),
     ):

@@ -24,7 +24,7 @@ TOOL_MS = 3_000
 
 def calls(scenario: Scenario, *, announced: str = "") -> None:
     """The user asks, and the LLM calls a function, perhaps after some words."""
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     if announced:
         scenario.token(announced)
@@ -138,9 +138,9 @@ def test_a_turn_has_so_many_rounds_of_the_clients_functions() -> None:
     scenario = Scenario(client_tool_rounds=2)
     calls(scenario)
     assert calls_again(scenario).reply.tool_choice == "auto"
-    assert scenario.said(a.Refused) == []
+    assert scenario.notified(a.Refused) == []
     assert calls_again(scenario).reply.tool_choice == "none"
-    (refused,) = scenario.said(a.Refused)
+    (refused,) = scenario.notified(a.Refused)
     assert (refused.event_id, refused.code, refused.field) == ("evt", "too_many_tool_rounds", "response.tool_choice")
     assert "client_tool_rounds (2)" in refused.message
     assert len(records(scenario)) == 1
@@ -207,7 +207,7 @@ def test_a_result_after_the_next_turn_starts_a_turn_of_its_own() -> None:
     scenario = Scenario()
     calls(scenario)
     scenario.passes(500)
-    scenario.says("Never mind.")
+    scenario.utters("Never mind.")
     scenario.answers("Fine.")
     scenario.passes(5_000)
     returns(scenario)
@@ -243,7 +243,7 @@ def test_a_call_without_a_result_ends_with_its_turn(end: str) -> None:
 
 def test_the_answer_pays_for_both_requests() -> None:
     scenario = Scenario(prices=PriceList(models={"fake/llm": Price(1.0, 10.0)}))
-    scenario.says()
+    scenario.utters()
     scenario.model_requested()
     scenario.call()
     scenario.counts(100, 10)
@@ -286,17 +286,17 @@ def test_the_filler_is_said_while_the_tool_runs() -> None:
     (said,) = fillers(scenario)
     scenario.filler_sent()
     scenario.passes(TOOL_MS)
-    called, filler = scenario.said(a.ResponseStarted)
+    called, filler = scenario.notified(a.ResponseStarted)
     assert said.response_id == filler.response_id != called.response_id
     assert called.turn_id == filler.turn_id
-    assert [(each.response_id, each.status) for each in scenario.said(a.ResponseEnded)] == [
+    assert [(each.response_id, each.status) for each in scenario.notified(a.ResponseEnded)] == [
         (called.response_id, "completed"),
         (filler.response_id, "completed"),
     ]
     (waiting,) = records(scenario)
     assert (waiting.outcome, waiting.actions, waiting.filler) == (None, ("filler",), FILLER)
     returns(scenario)
-    assert scenario.said(a.Refused) == []
+    assert scenario.notified(a.Refused) == []
     scenario.answers()
     scenario.passes(5_000)
     (turn,) = records(scenario)
@@ -386,7 +386,7 @@ def test_a_filler_during_a_tool_leaves_the_next_turn_without_one() -> None:
     returns(scenario)
     scenario.answers()
     scenario.passes(5_000)
-    scenario.says("And tomorrow?")
+    scenario.utters("And tomorrow?")
     scenario.model_requested()
     scenario.passes(2_000)
     assert len(fillers(scenario)) == 1
@@ -395,7 +395,7 @@ def test_a_filler_during_a_tool_leaves_the_next_turn_without_one() -> None:
 def test_a_turn_that_calls_ends_the_wait_of_the_turn_before() -> None:
     """The second turn began before the first one's calls: the first one's record gets its outcome all the same."""
     scenario = Scenario(interrupt_response=False)
-    scenario.says()
+    scenario.utters()
     scenario.speaks()
     scenario.model_requested()
     scenario.call()

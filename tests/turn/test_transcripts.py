@@ -17,7 +17,7 @@ from voicepipe.turn.states import User
 
 def sent(scenario: Scenario) -> list[str]:
     """The transcript's deltas."""
-    return [what.delta for what in scenario.said(a.TranscriptDelta)]
+    return [what.delta for what in scenario.notified(a.TranscriptDelta)]
 
 
 def user_texts(scenario: Scenario) -> list[str]:
@@ -51,7 +51,7 @@ def test_sent_text_is_never_rewritten() -> None:
     scenario.transcribes("What time is it?")
     scenario.stops()
     assert sent(scenario) == ["what time"]
-    assert [done.transcript for done in scenario.said(a.TranscriptDone)] == ["What time is it?"]
+    assert [done.transcript for done in scenario.notified(a.TranscriptDone)] == ["What time is it?"]
 
 
 def test_no_transcript_without_the_setting() -> None:
@@ -91,22 +91,22 @@ def test_deltas_only_ever_grow_a_prefix(texts: list[str], final: str) -> None:
 def test_late_words_revise_the_turn_while_nothing_is_audible() -> None:
     """The LLM gets a second request: the response that was announced ends, and another begins."""
     scenario = Scenario()
-    scenario.says("What time is it in")
+    scenario.utters("What time is it in")
     scenario.transcribes("What time is it in Paris?")
     assert scenario.ended() == [("cancelled", "turn_detected")]
     assert [(reply.turn, reply.revision) for reply in scenario.started()] == [(1, 0), (1, 1)]
-    assert len(scenario.said(a.TranscriptDone)) == 1
+    assert len(scenario.notified(a.TranscriptDone)) == 1
 
 
 def test_late_words_join_their_item_once_the_reply_is_audible() -> None:
     """And start no second answer."""
     scenario = Scenario()
-    scenario.says("What time is it in")
+    scenario.utters("What time is it in")
     scenario.begins_to_answer()
     scenario.transcribes("What time is it in Paris?")
     assert user_texts(scenario) == ["What time is it in Paris?"]
     assert len(scenario.started()) == 1
-    assert len(scenario.said(a.TranscriptDone)) == 1
+    assert len(scenario.notified(a.TranscriptDone)) == 1
 
 
 def test_words_of_a_pause_that_was_not_the_end_do_not_answer_for_the_next() -> None:
@@ -156,7 +156,7 @@ def test_lost_words_fail_the_turn() -> None:
     assert names(got)[-4:] == ["TranscriptFailed", "ResponseStarted", "ResponseEnded", "StoreRecord"]
     assert scenario.ended() == [("failed", "stt_failed")]
     assert dict(scenario.driver.records["turn_s_0001"].providers)["stt"] == "fake/stt"
-    scenario.says()
+    scenario.utters()
     scenario.answers()
     scenario.passes(5_000)
     assert scenario.outcomes()[1] == ("completed", "")
@@ -170,7 +170,7 @@ def test_a_transcriber_that_breaks_when_all_is_known_loses_nothing() -> None:
     scenario.transcribes()
     scenario.stt_fails()
     scenario.stops()
-    assert scenario.said(a.TranscriptFailed) == []
+    assert scenario.notified(a.TranscriptFailed) == []
     assert len(scenario.started()) == 1
 
 
@@ -195,7 +195,7 @@ def test_words_that_never_come_however_many_pieces_they_are_of() -> None:
         scenario.stops()
     assert scenario.driver.user_state() is User.ENDED
     scenario.passes(30_000)
-    assert len(scenario.said(a.TranscriptFailed)) == 12
+    assert len(scenario.notified(a.TranscriptFailed)) == 12
     assert scenario.ended() == [("failed", "stt_failed")]
     assert scenario.driver.user_state() is User.QUIET
 
@@ -238,7 +238,7 @@ def test_push_to_talk() -> None:
     assert (record.cause, record.outcome) == ("commit", "completed")
     assert dict(record.marks)["voiced_last"] == voiced_ms
     assert {"stt_final", "gate_wait"} <= dict(record.parts).keys()
-    assert scenario.said(a.TranscriptDone)[0].speech_ms == 2_000
+    assert scenario.notified(a.TranscriptDone)[0].speech_ms == 2_000
 
 
 def test_a_commit_without_speech_in_it() -> None:
@@ -286,7 +286,7 @@ def test_a_clear_forgets_what_is_not_committed() -> None:
     got = scenario.clears()
     assert names(got) == ["DropAudio", "AudioCleared", "StoreRecord"]
     assert scenario.outcomes() == [("abandoned", "cleared by the client")]
-    scenario.says()
+    scenario.utters()
     assert scenario.started()[-1].turn == 2
 
 
@@ -299,7 +299,7 @@ def test_a_clear_by_hand() -> None:
 def test_a_clear_leaves_a_turn_that_is_over() -> None:
     """Its audio is committed."""
     scenario = Scenario()
-    scenario.says()
+    scenario.utters()
     assert names(scenario.clears()) == ["DropAudio", "AudioCleared"]
     scenario.answers()
     assert scenario.ended() == [("completed", "")]
@@ -319,7 +319,7 @@ def test_detection_is_turned_on_again() -> None:
     """The buffer of the client's own turn is dropped, and the VAD opens the next turn."""
     scenario = manual()
     assert names(scenario.changes(detection="vad")) == ["DropAudio"]
-    scenario.says()
+    scenario.utters()
     assert len(scenario.started()) == 1
 
 
@@ -328,7 +328,7 @@ def test_the_same_settings_again() -> None:
     scenario = manual()
     assert scenario.changes(transcribe=False) == []
     scenario.commits()
-    assert len(scenario.said(a.AudioCommitted)) == 1
+    assert len(scenario.notified(a.AudioCommitted)) == 1
 
 
 def test_speech_that_starts_twice_changes_nothing() -> None:

@@ -43,7 +43,7 @@ def line(*, playing: bool = False, deadlines: Deadlines = LONG_DEADLINES) -> Sce
         strategies={**BUILT_IN, "scored": OnceScored},
     )
     if playing:
-        scenario.says("How far is the moon?")
+        scenario.utters("How far is the moon?")
         scenario.answers("It is far away.", duration_ms=60_000)
     return scenario
 
@@ -79,7 +79,7 @@ def guessed(scenario: Scenario) -> None:
 
 def answering(scenario: Scenario) -> None:
     """The turn is over, and the LLM request went out."""
-    scenario.says()
+    scenario.utters()
 
 
 def answering_in_text(scenario: Scenario) -> None:
@@ -100,7 +100,7 @@ def one_waits(scenario: Scenario) -> None:
     answering_in_text(scenario)
     scenario.token()
     scenario.sent(0)
-    scenario.says("And the sun?")
+    scenario.utters("And the sun?")
 
 
 def requested_before_the_transcript(scenario: Scenario) -> None:
@@ -214,7 +214,7 @@ def check_output(event: type, *, playing: bool = False) -> Scenario:
     scenario = line(playing=playing)
     if event is e.ModelTextReceived:  # a reply in text is ready with its first words
         scenario.changes(reply=text_only())
-    scenario.says()
+    scenario.utters()
     before(scenario)
     moves: list[tuple[User | Agent, User | Agent]] = [
         (Agent.PREPARING, Agent.READY),
@@ -627,7 +627,7 @@ def test_nothing_starts_during_an_undecided_overlap() -> None:
 def stopped_softly(scenario: Scenario) -> None:
     """The user's voice has stopped an answer in its first second."""
     scenario.changes(end_of_turn="soft")
-    scenario.says()
+    scenario.utters()
     scenario.begins_to_answer(duration_ms=5_000)
     scenario.speaks(200)
 
@@ -660,7 +660,7 @@ def check_cancelled_calls() -> Scenario:
 
     def before(scenario: Scenario) -> None:
         scenario.changes(end_of_turn="soft", silence_ms=2_000)
-        scenario.says()
+        scenario.utters()
         scenario.model_requested()
         scenario.call()
 

@@ -30,7 +30,7 @@ ANSWER = "It takes about twelve minutes by bicycle, and a little more if you sto
 def talks(scenario: Scenario, n_turns: int) -> list[StartReply]:
     """That many turns; what was sent to the LLM for each."""
     for n in range(n_turns):
-        scenario.says(f"{WORDS} number {n}")
+        scenario.utters(f"{WORDS} number {n}")
         scenario.answers(ANSWER)
         scenario.passes(5_000)
     return scenario.started()[-n_turns:]
@@ -110,7 +110,7 @@ def test_disabled_truncation_fails_the_response_once_the_window_is_full() -> Non
     scenario = Scenario(context_tokens=WINDOW, reply=PROMPT, truncation=Truncation(kind="disabled"), speculate=True)
     while not scenario.ended() or scenario.ended()[-1] == ("completed", ""):
         n_started = len(scenario.started())
-        scenario.says(WORDS)
+        scenario.utters(WORDS)
         if len(scenario.started()) > n_started:
             scenario.answers(ANSWER)
         scenario.passes(5_000)

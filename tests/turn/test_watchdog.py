@@ -16,7 +16,7 @@ def speaking(scenario: Scenario) -> None:
 
 
 def request(scenario: Scenario) -> None:
-    scenario.says()
+    scenario.utters()
 
 
 def talking(scenario: Scenario) -> None:
@@ -42,7 +42,7 @@ def test_what_nothing_would_end_is_ended(plot: Callable[[Scenario], None]) -> No
     assert scenario.driver.core.user.state is User.QUIET
     assert scenario.driver.illegal_moves == []
     assert all(outcome is not None for outcome, _ in scenario.outcomes())
-    scenario.says("And now?")
+    scenario.utters("And now?")
     scenario.answers()
     scenario.passes(5_000)
     assert scenario.outcomes()[-1] == ("completed", "")

@@ -16,7 +16,7 @@ from voicepipe.config import load
 from voicepipe.config.settings import QualitySettings
 from voicepipe.errors import ConfigError, StageBroken
 from voicepipe.pii.redact import Redactor
-from voicepipe.ports.model import ModelRequest, Said, Text, text_chars
+from voicepipe.ports.model import Content, ModelRequest, Text, text_chars
 from voicepipe.registry import Spec
 from voicepipe.telemetry.store.port import StoredTurn, StoreError, TurnQuery
 from voicepipe.telemetry.store.sqlite import SqliteTurnStore
@@ -80,7 +80,7 @@ async def test_a_verdict_is_stored_as_a_score(tmp_path: Path) -> None:
         assert judge.cost_usd == pytest.approx(52 * 1_000 / 1e6)
     (request,) = [received.question for received in model.script.received]
     assert request.model == "judge"
-    assert request.messages[-1] == Said("user", (Text("User: What time is it?\nAssistant: Noon."),))
+    assert request.messages[-1] == Content("user", (Text("User: What time is it?\nAssistant: Noon."),))
 
 
 async def test_what_is_no_verdict_fails(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ async def test_what_no_llm_may_read_is_hidden_from_the_judge(tmp_path: Path, mon
         await until(judge, judged=2)
     read = [received.question.messages[-1] for received in model.script.received]
     assert read == [
-        Said("user", (Text(f"User: I am [email], card {card}.\nAssistant: Is [email] right?"),))
+        Content("user", (Text(f"User: I am [email], card {card}.\nAssistant: Is [email] right?"),))
         for card in ("4111 1111 1111 1111", "[card]")
     ]
     assert threads

@@ -18,7 +18,7 @@ from voicepipe.testing.waiting import eventually
 async def answered(server: Any, question: Path) -> int:
     """Ask once; returns how much sound the answer had, in characters of base64."""
     async with calling(server.url) as user:
-        await user.say(read_sound(question, 24_000), then_silence_ms=1_000)
+        await user.speak(read_sound(question, 24_000), then_silence_ms=1_000)
         done = await user.until("response.done")
         assert done["response"]["status"] == "completed"
         return sum(len(event["delta"]) for event in user.events if event["type"] == "response.output_audio.delta")

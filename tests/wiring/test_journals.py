@@ -43,9 +43,9 @@ async def test_a_call_is_written_down_and_replayed(fake_server: Any, question: P
         server.vendor.llm.usual = LlmCue(tokens=tokens(ANSWER))
         speech = read_sound(question, WIRE_HZ)
         async with calling(server.url, session=VAD) as user:
-            await user.say(speech)
+            await user.speak(speech)
             await user.until("response.output_audio.delta")
-            await user.say(speech)
+            await user.speak(speech)
             done = await user.until("response.done")
             await user.send("response.create", response={"output_modalities": ["text"]})
         folder = server.folder / "data" / "journals"
@@ -77,7 +77,7 @@ async def test_a_server_that_others_can_reach_writes_no_words(fake_server: Any, 
     async with fake_server({"journals.enabled": True, "journals.text": "never"}) as server:
         server.vendor.llm.usual = LlmCue(tokens=tokens(ANSWER))
         async with calling(server.url, session=VAD) as user:
-            await user.say(read_sound(question, WIRE_HZ))
+            await user.speak(read_sound(question, WIRE_HZ))
             await user.until("response.done")
         folder = server.folder / "data" / "journals"
         journal = await closed(folder)

@@ -17,7 +17,7 @@ import pytest
 
 from voicepipe.config import load
 from voicepipe.errors import ConfigError, StageRefused
-from voicepipe.ports.model import ModelEvent, ModelRequest, Routed, Said, Text, TextDelta
+from voicepipe.ports.model import Content, ModelEvent, ModelRequest, Routed, Text, TextDelta
 from voicepipe.ports.synthesizer import Spoken, Voice
 from voicepipe.providers.net import http
 from voicepipe.providers.net.distance import Distance
@@ -32,7 +32,7 @@ from voicepipe.wiring.stages import Stages
 OVERLAP_S = 0.3
 """How long a save waits for another one beside it, which must not begin."""
 
-HI = ModelRequest(model="m", messages=(Said("user", (Text("Hi"),)),), session="s1")
+HI = ModelRequest(model="m", messages=(Content("user", (Text("Hi"),)),), session="s1")
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ async def test_a_pool_of_tts_has_its_own_options(town: Town) -> None:
         '[pools.voices]\nmodels = ["one/t", "two/t"]\npolicy = "fallback"\nfallback_after_ms = 60\n'
     )
     async with stages.synthesizer_of("desk").open(Voice(model="t", session="s")) as speech:
-        speech.say("Hello.")
+        speech.push("Hello.")
         speech.finish()
         spoken = [event async for event in speech if isinstance(event, Spoken)]
     assert spoken
@@ -138,7 +138,7 @@ async def test_an_experiment_keeps_a_session_in_its_arm_and_records_it(town: Tow
 async def test_easy_questions_go_to_the_small_model(town: Town) -> None:
     stages = town.stages('llm = "pool/p"\n[pools.p]\nmodels = ["one/big"]\neasy_models = ["two/small"]\n')
     assert await said(stages) == "two"
-    hard = Said("user", (Text("Explain to me why the sky is blue and compare it with Mars."),))
+    hard = Content("user", (Text("Explain to me why the sky is blue and compare it with Mars."),))
     assert await said(stages, replace(HI, messages=(hard,))) == "one"
     town.vendors["one"].llm.usual = LlmCue(fault=Status(503))
     assert await said(stages, replace(HI, messages=(hard,))) == "two"
@@ -152,7 +152,7 @@ async def test_a_judge_runs_beside_the_model_of_a_class(town: Town) -> None:
     stages = town.stages(
         'llm = "pool/p"\n[pools.p]\nmodels = ["one/big"]\nmedium_models = ["two/middle"]\njudge_model = "three/judge"\n'
     )
-    medium = replace(HI, messages=(Said("user", (Text("Why do cats purr?"),)),))
+    medium = replace(HI, messages=(Content("user", (Text("Why do cats purr?"),)),))
     async with asyncio.TaskGroup() as group:
         answering = group.create_task(said(stages, medium))
         judged = (await town.vendors["three"].llm.nth(0)).question

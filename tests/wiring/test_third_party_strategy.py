@@ -96,7 +96,7 @@ async def test_a_turn_is_ended_by_it(fake_server: Any, question: Path) -> None:
     """With the docs' settings: the wait without a full stop is twice 1.44 times the silence that is set."""
     settings = {f"agents.default.{name}": value for name, value in WRITTEN.items()}
     async with fake_server(settings) as server, calling(server.url) as user:
-        await user.say(read_sound(question, 24_000), then_silence_ms=2_000)
+        await user.speak(read_sound(question, 24_000), then_silence_ms=2_000)
         done = await user.until("response.done")
     assert done["response"]["status"] == "completed"
 
@@ -115,7 +115,7 @@ async def test_a_strategy_that_raises_ends_no_session(
     install(folder, monkeypatch, target, source)
     async with fake_server({"agents.default.end_of_turn": "faulty"}) as server, calling(server.url) as user:
         for _ in range(2):
-            await user.say(read_sound(question, 24_000), then_silence_ms=1_500)
+            await user.speak(read_sound(question, 24_000), then_silence_ms=1_500)
             done = await user.until("response.done")
             assert done["response"]["status"] == "completed"
     logged = [record.fields for record in caplog.records if record.message == "endpointing_failed"]  # type: ignore[attr-defined]

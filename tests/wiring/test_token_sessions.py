@@ -196,7 +196,7 @@ async def test_nothing_secret_is_logged_from_the_mint_to_the_close(
                         assert answer.status in (401, 429)
         protocols = ("realtime", f"openai-insecure-api-key.{token['value']}")
         async with calling(server.url, protocols=protocols) as user:
-            await user.say(read_sound(question, WIRE_HZ), then_silence_ms=1_500)
+            await user.speak(read_sound(question, WIRE_HZ), then_silence_ms=1_500)
             await user.until("response.done")
             await post(f"{server.url}/v1/realtime/client_secrets/revoke", {"subject": "anna"}, headers)
             await closed(user)

@@ -45,6 +45,6 @@ async def test_a_session_without_the_model_answers(
     monkeypatch.setattr(silero, "shared", lambda: pytest.fail("loaded"))
     async with fake_server({"agents.default.vad": "webrtc"}) as server, calling(server.url) as user:
         for _ in range(2):
-            await user.say(read_sound(question, 24_000), then_silence_ms=1_500)
+            await user.speak(read_sound(question, 24_000), then_silence_ms=1_500)
             done = await user.until("response.done")
             assert done["response"]["status"] == "completed"

@@ -71,7 +71,7 @@ async def test_who_watches_sees_each_mark_before_the_turn_that_it_belongs_to(fak
             http.get(f"{server.url}/v1/turns/stream") as answer,
             calling(server.url, session=VAD) as user,
         ):
-            await user.say(read_sound(question, WIRE_HZ))
+            await user.speak(read_sound(question, WIRE_HZ))
             seen: list[dict[str, Any]] = []
             kinds: set[str] = set()
             async for kind, data in events(answer):
@@ -102,7 +102,7 @@ async def test_webhooks_get_the_events_of_a_session(fake_server: Any, question: 
         async with fake_server(hook) as server:
             server.vendor.llm.usual = LlmCue(tokens=tokens(ANSWER))
             async with calling(server.url, session=VAD) as user:
-                await user.say(read_sound(question, WIRE_HZ))
+                await user.speak(read_sound(question, WIRE_HZ))
                 done = await user.until("response.done")
             async with asyncio.timeout(WAIT_S):
                 deliveries = [await got.get() for _ in range(4)]
@@ -138,7 +138,7 @@ async def test_texts_that_are_not_stored_are_not_sent(fake_server: Any, question
         ):
             server.vendor.llm.usual = LlmCue(tokens=tokens(ANSWER))
             async with calling(server.url, session=VAD) as user:
-                await user.say(read_sound(question, WIRE_HZ))
+                await user.speak(read_sound(question, WIRE_HZ))
                 await user.until("response.done")
                 streamed = []
                 async for kind, data in events(answer):

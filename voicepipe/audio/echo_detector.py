@@ -109,7 +109,7 @@ class EchoDetector:
 
     def __init__(self) -> None:
         # (instant at which it plays, profile). Bounded: audio whose echo can no longer arrive is dropped.
-        self._said: deque[tuple[int, Profile]] = deque()
+        self._played: deque[tuple[int, Profile]] = deque()
         self._rest = silence(0)
         self._ends_ms = 0
         self._path: tuple[int, float] | None = None
@@ -123,26 +123,26 @@ class EchoDetector:
     def plays(self, samples: Samples, rate_hz: int, now_ms: int) -> None:
         """Add sent audio, int16, (n_samples,): it plays after the audio sent before."""
         whole = np.concatenate((self._rest, samples))
-        said = profile(whole, rate_hz)
-        self._rest = whole[len(said) * rate_hz * HOP_MS // 1_000 :]
+        played = profile(whole, rate_hz)
+        self._rest = whole[len(played) * rate_hz * HOP_MS // 1_000 :]
         begins_ms = max(self._ends_ms, now_ms)
-        self._ends_ms = begins_ms + len(said) * HOP_MS
-        if len(said):
-            self._said.append((begins_ms, said))
-        while self._said and self._said[0][0] + len(self._said[0][1]) * HOP_MS < now_ms - 2 * MAX_DELAY_MS:
-            self._said.popleft()
+        self._ends_ms = begins_ms + len(played) * HOP_MS
+        if len(played):
+            self._played.append((begins_ms, played))
+        while self._played and self._played[0][0] + len(self._played[0][1]) * HOP_MS < now_ms - 2 * MAX_DELAY_MS:
+            self._played.popleft()
 
     def stops(self, now_ms: int) -> None:
         """Drop the audio that would have played after this instant."""
         self._rest = self._rest[:0]
         self._ends_ms = min(self._ends_ms, now_ms)
-        while self._said and self._said[-1][0] >= now_ms:
-            self._said.pop()
+        while self._played and self._played[-1][0] >= now_ms:
+            self._played.pop()
 
     def shift(self, late_ms: int) -> None:
         """Expect every echo `late_ms` later: the user's audio was held back for that time."""
         self._ends_ms += late_ms
-        self._said = deque((at_ms + late_ms, said) for at_ms, said in self._said)
+        self._played = deque((at_ms + late_ms, played) for at_ms, played in self._played)
 
     def has(self, samples: Samples, rate_hz: int, ends_ms: int) -> bool:
         """Return whether `samples`, int16, (n_samples,), received until `ends_ms`, are the agent's audio.
@@ -153,9 +153,9 @@ class EchoDetector:
         alike, late = self._compare(received, ends_ms)
         if alike < _ALIKE:
             return False
-        levels, said = received.sum(axis=1), self._sent_before(ends_ms, len(received), late).sum(axis=1)
-        loud = said >= _LOUD * said.max()
-        share = float(np.quantile(levels[loud] / said[loud], 0.8))
+        levels, played = received.sum(axis=1), self._sent_before(ends_ms, len(received), late).sum(axis=1)
+        loud = played >= _LOUD * played.max()
+        share = float(np.quantile(levels[loud] / played[loud], 0.8))
         if share > _STRONG or (share > _WEAK and alike < _CLEARLY_ALIKE):
             return False
         self._path = (late, share)
@@ -168,8 +168,8 @@ class EchoDetector:
             return len(samples) * 1_000 // rate_hz
         late, share = self._path
         reach = _TAIL_HOPS + _SLIP_HOPS
-        said = self._sent_before(ends_ms + _SLIP_HOPS * HOP_MS, len(received) + reach + _SLIP_HOPS, late).sum(axis=1)
-        around = np.lib.stride_tricks.sliding_window_view(said, reach + _SLIP_HOPS + 1)[-len(received) :].max(axis=1)
+        played = self._sent_before(ends_ms + _SLIP_HOPS * HOP_MS, len(received) + reach + _SLIP_HOPS, late).sum(axis=1)
+        around = np.lib.stride_tricks.sliding_window_view(played, reach + _SLIP_HOPS + 1)[-len(received) :].max(axis=1)
         recent = self._sent_before(ends_ms, SPAN_MS // HOP_MS, late).sum(axis=1).max()
         own = (received > _OVER * share * around) & (received > _BESIDE * share * recent)
         return int(np.count_nonzero(own)) * HOP_MS
@@ -183,13 +183,13 @@ class EchoDetector:
     def _compare(self, received: Profile, ends_ms: int) -> tuple[float, int]:
         """Return the highest correlation, and the delay in hops where it occurs."""
         n = len(received)
-        if not n or not self._said:
+        if not n or not self._played:
             return 0.0, 0
         longest = MAX_DELAY_MS // HOP_MS
-        said = self._sent_before(ends_ms, n + longest, 0)
+        played = self._sent_before(ends_ms, n + longest, 0)
         received_shape = _shape(_levels(received))
-        said_shapes = _shape(np.lib.stride_tricks.sliding_window_view(_levels(said), n, axis=0).transpose(0, 2, 1))
-        alike = said_shapes.reshape(len(said_shapes), -1) @ received_shape.reshape(-1)
+        played_shapes = _shape(np.lib.stride_tricks.sliding_window_view(_levels(played), n, axis=0).transpose(0, 2, 1))
+        alike = played_shapes.reshape(len(played_shapes), -1) @ received_shape.reshape(-1)
         best = int(np.argmax(alike))
         return float(alike[best]), longest - best
 
@@ -199,15 +199,15 @@ class EchoDetector:
 
     def _between(self, begins_ms: int, n_hops: int) -> Profile:
         """Return the profile of the agent's audio from an instant on; silence where the agent sent none."""
-        said = np.zeros((n_hops, len(_EDGES_HZ) - 1), dtype=np.float32)
-        for at_ms, piece in self._said:
+        played = np.zeros((n_hops, len(_EDGES_HZ) - 1), dtype=np.float32)
+        for at_ms, piece in self._played:
             first = (at_ms - begins_ms) // HOP_MS
             if first >= n_hops:
                 break  # the rest plays later: minutes of it, where a client takes audio faster than it plays
             low, high = max(0, first), min(n_hops, first + len(piece))
             if low < high:
-                said[low:high] = piece[low - first : high - first]
-        return said
+                played[low:high] = piece[low - first : high - first]
+        return played
 
 
 def _levels(power: Profile) -> Profile:

@@ -71,10 +71,10 @@ class TrustedProxies:
 
     def _scheme(self, handshake: Handshake) -> Literal["http", "https"] | None:
         if self._header == "forwarded":
-            said = [element["proto"] for element in _elements(handshake) if "proto" in element]
+            protocols = [element["proto"] for element in _elements(handshake) if "proto" in element]
         else:
-            said = [part.strip() for line in handshake.values("x-forwarded-proto") for part in line.split(",")]
-        match said[-1].lower() if said else "":
+            protocols = [part.strip() for line in handshake.values("x-forwarded-proto") for part in line.split(",")]
+        match protocols[-1].lower() if protocols else "":
             case "http" | "https" as scheme:
                 return scheme
             case _:

@@ -14,7 +14,7 @@ from typing import Final, Literal
 from voicepipe.bench.runner import Progress, run_repeated
 from voicepipe.clock import loop_s
 from voicepipe.errors import StageError
-from voicepipe.ports.model import CallDelta, Model, ModelRequest, Routed, Said, Text, TextDelta, Usage
+from voicepipe.ports.model import CallDelta, Content, Model, ModelRequest, Routed, Text, TextDelta, Usage
 
 Cache = Literal["warm", "cold"]
 
@@ -191,11 +191,11 @@ class _Requester:
         )
 
 
-def _messages(prompt: Prompt, mark: str) -> Iterator[Said]:
+def _messages(prompt: Prompt, mark: str) -> Iterator[Content]:
     if prompt.system:
-        yield Said("system", (Text(mark + prompt.system),))
+        yield Content("system", (Text(mark + prompt.system),))
         mark = ""
-    yield Said("user", (Text(mark + prompt.user),))
+    yield Content("user", (Text(mark + prompt.user),))
 
 
 def _ms(began_s: float, at_s: float | None) -> float | None:

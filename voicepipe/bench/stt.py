@@ -99,33 +99,33 @@ async def measure(
     """
     results = list[SttResult]()
     for candidate in candidates:
-        said = utterances(candidate.transcriber.capabilities.rate_hz)
-        work = partial(_nth, candidate, said)
+        utterance = utterances(candidate.transcriber.capabilities.rate_hz)
+        work = partial(_nth, candidate, utterance)
         results += await run_repeated(candidate.spec, n, at_once, work, progress)
     return results
 
 
-async def _nth(candidate: SttCandidate, said: Sequence[Utterance], n: int) -> SttResult:
-    return await _transcribe(candidate, said[n % len(said)])
+async def _nth(candidate: SttCandidate, utterance: Sequence[Utterance], n: int) -> SttResult:
+    return await _transcribe(candidate, utterance[n % len(utterance)])
 
 
-async def _transcribe(candidate: SttCandidate, said: Utterance) -> SttResult:
+async def _transcribe(candidate: SttCandidate, utterance: Utterance) -> SttResult:
     times = _Times()
     error = text = ""
     try:
         async with candidate.transcriber.open(candidate.transcription) as stream, asyncio.TaskGroup() as group:
             final = group.create_task(_final(aiter(stream), times), name="bench-texts")
-            await _speak(stream, said, paced=candidate.transcriber.capabilities.streams)
+            await _speak(stream, utterance, paced=candidate.transcriber.capabilities.streams)
             times.flushed_s = loop_s()
             text = await final
             error = "" if times.final_s else "the STT ended without a transcript"
     except* StageError as failed:
         error = _first(failed)
-    duration_s = len(said.samples) / said.rate_hz
-    expected = words(said.text)
+    duration_s = len(utterance.samples) / utterance.rate_hz
+    expected = words(utterance.text)
     return SttResult(
         spec=candidate.spec,
-        name=said.name,
+        name=utterance.name,
         final_ms=None if error else 1_000 * (times.final_s - times.flushed_s),
         partial_ms=None if times.partial_s is None else 1_000 * (times.partial_s - times.began_s),
         duration_s=duration_s,
@@ -153,16 +153,16 @@ class _Times:
         self.final_s = 0.0
 
 
-async def _speak(stream: TranscriptStream, said: Utterance, *, paced: bool) -> None:
+async def _speak(stream: TranscriptStream, utterance: Utterance, *, paced: bool) -> None:
     """Push the speech and a pause, and request the text."""
-    sound = np.concatenate((said.samples, silence(PAUSE_MS * said.rate_hz // 1_000)))
-    n_frame = FRAME_MS * said.rate_hz // 1_000
+    sound = np.concatenate((utterance.samples, silence(PAUSE_MS * utterance.rate_hz // 1_000)))
+    n_frame = FRAME_MS * utterance.rate_hz // 1_000
     stream.begin(1)
     began_s = loop_s()
     for begin in range(0, len(sound), n_frame):
         stream.push(sound[begin : begin + n_frame])
         if paced:
-            await asyncio.sleep(began_s + (begin + n_frame) / said.rate_hz - loop_s())
+            await asyncio.sleep(began_s + (begin + n_frame) / utterance.rate_hz - loop_s())
     stream.flush(1)
 
 
@@ -182,13 +182,13 @@ def words(text: str) -> list[str]:
     return WORD.findall(text.casefold().replace("\u2019", "'"))
 
 
-def word_errors(said: Sequence[str], results: Sequence[str]) -> int:
+def word_errors(utterance: Sequence[str], results: Sequence[str]) -> int:
     """Return the number of insertions, deletions and substitutions between the two.
 
     Source: Levenshtein's distance, by Wagner and Fischer's table, a row at a time.
     """
     row = list(range(len(results) + 1))
-    for n, word in enumerate(said, 1):
+    for n, word in enumerate(utterance, 1):
         diagonal, row[0] = row[0], n
         for m, other in enumerate(results, 1):
             best = min(row[m] + 1, row[m - 1] + 1, diagonal + (word != other))

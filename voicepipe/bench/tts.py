@@ -98,7 +98,7 @@ async def learn(candidate: TtsCandidate, texts: Sequence[str]) -> None:
 def _push_text(speech: Speech, text: str) -> None:
     splitter = ClauseSplitter()
     for clause in (*splitter.push(text), *splitter.flush()):
-        speech.say(clause)
+        speech.push(clause)
     speech.finish()
 
 

@@ -85,7 +85,7 @@ async def _try_all(settings: Settings, agents: list[str]) -> int:
 def line(done: Probe) -> str:
     """Return the line that reports a probe."""
     first = "" if done.first_ms is None else f"first after {done.first_ms} ms, all after {done.total_ms} ms: "
-    return f"{'ok    ' if done.ok else 'FAILED'}  {done.stage}  {done.spec}  {first}{done.said}"
+    return f"{'ok    ' if done.ok else 'FAILED'}  {done.stage}  {done.spec}  {first}{done.outcome}"
 
 
 Get = Callable[[Stage, Spec, str], Any]

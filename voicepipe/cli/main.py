@@ -68,8 +68,8 @@ def _report_error(error: BaseException) -> int:
     from voicepipe.client.errors import CallRefused, NoAnswer, ServerUnreachable
 
     # On the command line the store's own error text is useful.
-    said = error.detail if isinstance(error, StoreUnavailable) and error.detail else error
-    sys.stderr.write(f"voicepipe: {said}\n")
+    text = error.detail if isinstance(error, StoreUnavailable) and error.detail else error
+    sys.stderr.write(f"voicepipe: {text}\n")
     match error:
         case ServerUnreachable() | CallRefused():
             return NO_SERVER

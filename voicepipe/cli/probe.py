@@ -14,7 +14,7 @@ from voicepipe.audio.resample import Resampler
 from voicepipe.audio.samples import Samples, first_audible, silence
 from voicepipe.errors import VoicepipeError
 from voicepipe.ports.endpoint_scorer import AudioScorer
-from voicepipe.ports.model import Model, ModelRequest, Said, Text, TextDelta
+from voicepipe.ports.model import Content, Model, ModelRequest, Text, TextDelta
 from voicepipe.ports.synthesizer import RATE_HZ, Synthesizer, Voice, audio_of
 from voicepipe.ports.transcriber import Final as FinalTranscript
 from voicepipe.ports.transcriber import Transcriber, TranscriptionOptions
@@ -45,14 +45,14 @@ class Probe:
     """Time to the first text or audible audio; None when there was none."""
 
     total_ms: int
-    said: str
+    outcome: str
     """The answer, or the reason of the failure."""
 
     @property
     def summary(self) -> str:
         """Return the result as one line."""
         first = "" if self.first_ms is None else f"first after {self.first_ms} ms, all after {self.total_ms} ms: "
-        return f"{'ok' if self.ok else 'FAILED'}  {self.spec}  {first}{self.said}"
+        return f"{'ok' if self.ok else 'FAILED'}  {self.spec}  {first}{self.outcome}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Reply:
     """The output of a stage."""
 
     first_ms: int | None
-    said: str
+    outcome: str
     sound: Samples
     """int16, (n_samples,), 24 kHz; empty unless the stage is a TTS."""
 
@@ -74,17 +74,19 @@ async def probe(stage: Probed, spec: str, pending: Awaitable[Reply]) -> tuple[Pr
     except (VoicepipeError, TimeoutError) as error:
         why = str(error) if isinstance(error, VoicepipeError) else f"no answer within {PROBE_TIMEOUT_S:.0f} s"
         total_ms = clock.monotonic_ms() - began_ms
-        return Probe(stage=stage, spec=spec, ok=False, first_ms=None, total_ms=total_ms, said=why), silence(0)
+        return Probe(stage=stage, spec=spec, ok=False, first_ms=None, total_ms=total_ms, outcome=why), silence(0)
     total_ms, ok = clock.monotonic_ms() - began_ms, reply.first_ms is not None
-    said = reply.said if ok else "it answered with nothing"
-    return Probe(stage=stage, spec=spec, ok=ok, first_ms=reply.first_ms, total_ms=total_ms, said=said), reply.sound
+    outcome = reply.outcome if ok else "it answered with nothing"
+    return Probe(
+        stage=stage, spec=spec, ok=ok, first_ms=reply.first_ms, total_ms=total_ms, outcome=outcome
+    ), reply.sound
 
 
 async def probe_tts(synthesizer: Synthesizer, voice: Voice) -> Reply:
     """Synthesize one clause."""
     began_ms, first_ms, pieces = clock.monotonic_ms(), None, [silence(0)]
     async with synthesizer.open(voice) as speech:
-        speech.say(CLAUSE)
+        speech.push(CLAUSE)
         speech.finish()
         async for spoken in audio_of(speech):
             if first_ms is None and first_audible(spoken.samples) is not None:
@@ -97,7 +99,7 @@ async def probe_tts(synthesizer: Synthesizer, voice: Voice) -> Reply:
 async def probe_llm(model: Model, name: str) -> Reply:
     """Ask one short question."""
     began_ms, first_ms, words = clock.monotonic_ms(), None, []
-    request = ModelRequest(model=name, messages=(Said("user", (Text(QUESTION),)),), max_output_tokens=ANSWER_TOKENS)
+    request = ModelRequest(model=name, messages=(Content("user", (Text(QUESTION),)),), max_output_tokens=ANSWER_TOKENS)
     async with model.open(request) as events:
         async for event in events:
             if isinstance(event, TextDelta):
@@ -122,8 +124,8 @@ async def probe_stt(transcriber: Transcriber, transcription: TranscriptionOption
         stream.flush(1)
         async for answer in stream:
             if isinstance(answer, FinalTranscript):
-                said = f'transcribed "{answer.text}"' if len(sound) else "answered (a tone: there was no speech)"
-                return Reply(clock.monotonic_ms() - began_ms, said, silence(0))
+                outcome = f'transcribed "{answer.text}"' if len(sound) else "answered (a tone: there was no speech)"
+                return Reply(clock.monotonic_ms() - began_ms, outcome, silence(0))
     return Reply(None, "", silence(0))
 
 

@@ -210,8 +210,8 @@ async def _probed(
             for line in probed_speech
         ]
     done = {id(line): task.result() for line, task in zip(probed, answers, strict=True)}
-    said = {line: task.result() for line, task in zip(probed_speech, sounds, strict=True)}
-    return [done.get(id(line), line) for line in llms], [said.get(line, line) for line in speech]
+    outcomes = {line: task.result() for line, task in zip(probed_speech, sounds, strict=True)}
+    return [done.get(id(line), line) for line in llms], [outcomes.get(line, line) for line in speech]
 
 
 def _is_probed(settings: Settings, line: Line, named: set[str]) -> bool:
@@ -252,7 +252,7 @@ async def _probe(settings: Settings, line: Line) -> Line:
 
     result, _ = await probe("llm", f"{line.provider}/{model}", query())
     if not result.ok and model:
-        result = replace(result, said=result.said + await _hint(settings, Spec(line.provider, model)))
+        result = replace(result, outcome=result.outcome + await _hint(settings, Spec(line.provider, model)))
     return replace(line, model=model, probe=replace(result, spec=f"{line.provider}/{model}"))
 
 

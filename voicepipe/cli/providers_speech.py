@@ -153,11 +153,11 @@ async def _query(settings: Settings, line: SpeechLine, clip: Samples) -> Reply:
 
 def _judged(settings: Settings, line: SpeechLine, result: Probe) -> Probe:
     """Return the verdict: an STT that transcribed none of the words fails; a refusal names the key that was used."""
-    if result.ok and line.stage == "stt" and not set(_words(CLAUSE)) & set(_words(result.said)):
-        return replace(result, ok=False, said=f'{result.said}, not "{CLAUSE}"')
+    if result.ok and line.stage == "stt" and not set(_words(CLAUSE)) & set(_words(result.outcome)):
+        return replace(result, ok=False, outcome=f'{result.outcome}, not "{CLAUSE}"')
     env = settings.providers[line.provider].api_key_env
-    if not result.ok and env and ("HTTP 401" in result.said or "HTTP 403" in result.said):
-        return replace(result, said=f"{result.said}; it was sent ${env}")
+    if not result.ok and env and ("HTTP 401" in result.outcome or "HTTP 403" in result.outcome):
+        return replace(result, outcome=f"{result.outcome}; it was sent ${env}")
     return result
 
 

@@ -37,7 +37,7 @@ def scripted_llm(options: AnyOptions, print_line: Callable[[str], None]) -> Iter
         return
     assert options.llm is not None
     path = Path(options.llm.removeprefix(PREFIX)).expanduser()
-    models = ScriptedModels(read_script(path), says_what_fits_none=True)
+    models = ScriptedModels(read_script(path), names_unmatched=True)
     with _served(models):
         print_line(f"NOTE: answers come from the script {path}: no language model runs.")
         yield replace(options, set=(*options.set, f"providers.scripted.base_url={models.base_url}"))

@@ -173,12 +173,12 @@ def _early(speculation: Speculation) -> Iterator[Text]:
     """Return the lines about speculative replies, in a turn with any."""
     if not speculation.starts and not speculation.refused:
         return
-    said = [f"{speculation.starts} started early, {speculation.used} used"]
-    said += [f"{speculation.saved_ms} ms saved"] if speculation.used else []
+    facts = [f"{speculation.starts} started early, {speculation.used} used"]
+    facts += [f"{speculation.saved_ms} ms saved"] if speculation.used else []
     about = "about " if speculation.estimated else ""
-    said += [f"{about}{speculation.wasted_tokens} tokens wasted"] if speculation.starts > speculation.used else []
-    said += [f"{speculation.refused} refused"] if speculation.refused else []
-    yield Text(f"replies: {', '.join(said)}")
+    facts += [f"{about}{speculation.wasted_tokens} tokens wasted"] if speculation.starts > speculation.used else []
+    facts += [f"{speculation.refused} refused"] if speculation.refused else []
+    yield Text(f"replies: {', '.join(facts)}")
 
 
 def _resumed(turn: Waterfall) -> Iterator[Text]:

@@ -366,8 +366,8 @@ def joined_items(words: Mapping[str, Iterable[str]]) -> str:
 def _goes_on(output: Iterable[dict[str, Any]]) -> bool:
     """Return whether another answer follows: the server has calls to run, and the agent does not end the call."""
     calls = {item["name"] for item in output if item["type"] == "mcp_call"}
-    says = any(item["type"] == "message" and not item["id"].startswith(FILLER) for item in output)
-    return bool(calls) and not (says and not calls.isdisjoint(ENDING_TOOLS))
+    has_message = any(item["type"] == "message" and not item["id"].startswith(FILLER) for item in output)
+    return bool(calls) and not (has_message and not calls.isdisjoint(ENDING_TOOLS))
 
 
 def _calls(output: Iterable[dict[str, Any]]) -> Iterator[Called]:

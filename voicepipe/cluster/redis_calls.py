@@ -219,9 +219,9 @@ class RedisCalls:
         except (exceptions.ResponseError, exceptions.BusyLoadingError, exceptions.AuthenticationError) as refused:
             # The server has answered, and done nothing.
             kind = _KINDS.get(_code(refused), "unknown")
-            raise StoreUnavailable(kind, f"{self.address}: {self._said(refused)}") from None
+            raise StoreUnavailable(kind, f"{self.address}: {self._why(refused)}") from None
         except (exceptions.RedisError, OSError) as failed:
-            why = f"no answer within {timeout_ms} ms" if isinstance(failed, TimeoutError) else self._said(failed)
+            why = f"no answer within {timeout_ms} ms" if isinstance(failed, TimeoutError) else self._why(failed)
             if is_sent:
                 raise _Unknown(why) from None
             raise self._unreachable(why) from None
@@ -229,7 +229,7 @@ class RedisCalls:
     def _unreachable(self, why: str) -> StoreUnavailable:
         return StoreUnavailable("unreachable", f"{self.address}: {why}")
 
-    def _said(self, error: Exception) -> str:
+    def _why(self, error: Exception) -> str:
         """Return the error's text without the password: a server that does not know a command repeats its words."""
         text = str(error) or type(error).__name__
         for secret in self._secrets:

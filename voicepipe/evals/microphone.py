@@ -36,7 +36,7 @@ class UserMicrophone:
         """Return the time of a position on this machine's monotonic clock."""
         return self._began_ms + position_ms
 
-    def say(self, samples: Samples) -> int:
+    def play(self, samples: Samples) -> int:
         """Capture an utterance, int16, (n_samples,), 24 kHz, behind those in the queue; return the position of its
         start."""
         first = len(self.captured) + len(self._queue)

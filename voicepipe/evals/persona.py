@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from voicepipe.errors import StageError
 from voicepipe.evals.speech import Utterance
-from voicepipe.ports.model import Model, ModelRequest, Said, Text, TextDelta
+from voicepipe.ports.model import Content, Model, ModelRequest, Text, TextDelta
 
 END: Final = "HANG UP"
 
@@ -41,9 +41,9 @@ class NamedModel:
             StageError: the provider refused, stalled or broke.
         """
         roles: dict[str, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
-        said = tuple(Said(roles[role], (Text(text),)) for role, text in messages)
+        sent = tuple(Content(roles[role], (Text(text),)) for role, text in messages)
         words = list[str]()
-        async with self.model.open(ModelRequest(model=self.name, messages=said)) as events:
+        async with self.model.open(ModelRequest(model=self.name, messages=sent)) as events:
             async for event in events:
                 if isinstance(event, TextDelta):
                     words.append(event.text)

@@ -17,7 +17,7 @@ from voicepipe.evals.expectations import Seen, SeenCall, loops, unmet
 from voicepipe.evals.persona import NamedModel, Persona, judged
 from voicepipe.evals.scenario import Expect, Part, Scenario, texts
 from voicepipe.evals.speech import UserSpeech, Utterance
-from voicepipe.evals.user import RecordSpeech, Say, ScriptedUser, StepRun, read_arguments
+from voicepipe.evals.user import RecordSpeech, Report, ScriptedUser, StepRun, read_arguments
 from voicepipe.tasks import background_tasks
 from voicepipe.turn.record.values import TurnRecord
 
@@ -76,7 +76,7 @@ class RunResult:
         return [ms for step in self.steps for ms in step.latencies_ms]
 
 
-async def run_scenario(scenario: Scenario, target: Target, say: Say) -> RunResult:
+async def run_scenario(scenario: Scenario, target: Target, report: Report) -> RunResult:
     """Run a scenario once. A server that refuses or breaks makes the run fail; it raises nothing for that.
 
     Raises:
@@ -99,7 +99,7 @@ async def run_scenario(scenario: Scenario, target: Target, say: Say) -> RunResul
             )
             tasks.start(user.microphone.run(connection.send, user.tick), name="microphone")
             tasks.start(user.listen(), name="events")
-            await user.act(say)
+            await user.act(report)
             if not scenario.steps[-1].hang_up:
                 records = await _records(user.conversation.replies, target)
         if scenario.steps[-1].hang_up:
@@ -164,7 +164,7 @@ async def _judge(
         replies = conversation.replies[run.first_reply : last_reply]
         transcript = " ".join(conversation.transcripts[run.first_transcript : last_transcript])
         seen = _seen(run, replies, transcript, records, conversation.replies[last_reply:])
-        title = " / ".join(run.said) or run.step.title
+        title = " / ".join(run.spoken) or run.step.title
         dialogue += [f"User: {title}", f"Assistant: {seen.text}"]
         failures = [run.problem] if run.problem else []
         failures += _failed(run, replies)

@@ -99,8 +99,8 @@ class Step(Struct, frozen=True, kw_only=True):
     @property
     def parts(self) -> tuple[Part, ...]:
         """Return the pieces of what is said, in order."""
-        said = self.say if isinstance(self.say, list) else [] if self.say is None else [self.say]
-        return tuple(Part(text=each) if isinstance(each, str) else each for each in said)
+        parts = self.say if isinstance(self.say, list) else [] if self.say is None else [self.say]
+        return tuple(Part(text=each) if isinstance(each, str) else each for each in parts)
 
     @property
     def title(self) -> str:

@@ -48,12 +48,12 @@ Levels = npt.NDArray[np.float64]
 class ScriptedModels:
     """A vendor for all three stages, whose answers are those of one scenario at a time."""
 
-    def __init__(self, script: Scripted | None = None, *, says_what_fits_none: bool = False) -> None:
+    def __init__(self, script: Scripted | None = None, *, names_unmatched: bool = False) -> None:
         """`says_what_fits_none`: the LLM says so itself where no answer fits; else the request is refused."""
         self.script = script or Scripted()
-        self._says_what_fits_none = says_what_fits_none
+        self._names_unmatched = names_unmatched
         self.base_url = ""
-        self._said: list[Words] = []
+        self._spoken: list[Words] = []
         """What the user says, by this machine's monotonic clock."""
 
         self._voice: list[tuple[int, Levels]] = []
@@ -62,12 +62,12 @@ class ScriptedModels:
     def begin(self, script: Scripted) -> None:
         """Use the answers of a scenario, whose next run begins."""
         self.script = script
-        self._said.clear()
+        self._spoken.clear()
         self._voice.clear()
 
     def record(self, utterance: Utterance, start_ms: int) -> None:
         """Record an utterance of the user that starts at `start_ms` of this machine's monotonic clock."""
-        self._said += [Words(each.text, start_ms + each.start_ms, start_ms + each.end_ms) for each in utterance.words]
+        self._spoken += [Words(each.text, start_ms + each.start_ms, start_ms + each.end_ms) for each in utterance.words]
         self._voice.append((start_ms, levels_of(utterance.samples, RATE_HZ)))
 
     @asynccontextmanager
@@ -94,7 +94,7 @@ class ScriptedModels:
         newest = _newest_text(query["messages"])
         answer = next((each for each in self.script.answers if re.search(each.pattern, newest, re.IGNORECASE)), None)
         message = f"no scripted answer has an `if` that is found in {newest!r}"
-        if answer is None and self._says_what_fits_none:
+        if answer is None and self._names_unmatched:
             answer = ScriptedAnswer(text=f"{message[0].upper()}{message[1:]}.")
         if answer is None:
             return web.json_response({"error": {"message": message, "type": "script"}}, status=400)
@@ -123,7 +123,7 @@ class ScriptedModels:
 
     def _words(self, since_ms: int, until_ms: int) -> Iterator[str]:
         """Yield the words whose middle was said in that time."""
-        for each in self._said:
+        for each in self._spoken:
             words = each.text.split()
             step_ms = (each.end_ms - each.start_ms) / max(1, len(words))
             for n, word in enumerate(words):
@@ -144,8 +144,8 @@ class ScriptedModels:
 
 def _newest_text(messages: list[dict[str, Any]]) -> str:
     """Return the text of the newest message, without those of the system: an agent's hook may add one at the end."""
-    said = [each for each in messages if each.get("role") not in ("system", "developer")]
-    content = said[-1].get("content") or "" if said else ""
+    conversation = [each for each in messages if each.get("role") not in ("system", "developer")]
+    content = conversation[-1].get("content") or "" if conversation else ""
     if isinstance(content, str):
         return content
     return " ".join(part.get("text", "") for part in content)
@@ -192,15 +192,15 @@ def late_ms(sound: Levels, voice: list[tuple[int, Levels]], until_ms: int) -> in
     It is found by the levels of what the user says. Where they don't clearly fit another time better, it is 0.
     """
     n_hops, n_late = len(sound), MAX_LATE_MS // HOP_MS
-    said = np.zeros(n_hops + n_late)
-    first_ms = until_ms - len(said) * HOP_MS
+    conversation = np.zeros(n_hops + n_late)
+    first_ms = until_ms - len(conversation) * HOP_MS
     for start_ms, levels in voice:
         at = (start_ms - first_ms) // HOP_MS
-        part = levels[max(0, -at) : max(0, len(said) - at)]
-        said[max(0, at) : max(0, at) + len(part)] += part
+        part = levels[max(0, -at) : max(0, len(conversation) - at)]
+        conversation[max(0, at) : max(0, at) + len(part)] += part
     if not sound.any():
         return 0
-    windows = np.lib.stride_tricks.sliding_window_view(said, n_hops)[::-1]
+    windows = np.lib.stride_tricks.sliding_window_view(conversation, n_hops)[::-1]
     norms = np.linalg.norm(windows, axis=1) * np.linalg.norm(sound)
     fits = (windows @ sound) / np.maximum(norms, 1.0)
     best = int(fits.argmax())

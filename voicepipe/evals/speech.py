@@ -166,7 +166,7 @@ async def _synthesize(text: str, tts: UserTts) -> Samples:
     pieces = [silence(0)]
     try:
         async with tts.synthesizer.open(tts.voice) as speech:
-            speech.say(text)
+            speech.push(text)
             speech.finish()
             async for spoken in audio_of(speech):
                 pieces.append(spoken.samples)  # noqa: PERF401 - an asynchronous comprehension hides the failure's place

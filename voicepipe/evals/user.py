@@ -30,7 +30,7 @@ the server begins a new turn when the rounds of one are over."""
 RecordSpeech = Callable[[Utterance, int], None]
 """Records an utterance and its start on the monotonic clock, for a scripted STT."""
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 """Gets progress lines."""
 
 
@@ -51,7 +51,7 @@ class StepRun:
     problem: str = ""
     """Why the step failed; empty: it did not."""
 
-    said: list[str] = field(default_factory=list)
+    spoken: list[str] = field(default_factory=list)
     """The texts that a persona said."""
 
 
@@ -101,19 +101,19 @@ class ScriptedUser:
                 self._answer_calls(event)
             await self.tick()
 
-    async def act(self, say: Say) -> None:
-        """Run the steps up to the first that fails; `say` gets a line for each."""
+    async def act(self, report: Report) -> None:
+        """Run the steps up to the first that fails; `report` gets a line for each."""
         try:
-            await self._run_steps(say)
+            await self._run_steps(report)
         finally:
             self.acted_until_ms = self.microphone.position_ms()
 
     # --- one step -----------------------------------------------------------------------------
 
-    async def _run_steps(self, say: Say) -> None:
+    async def _run_steps(self, report: Report) -> None:
         steps = self._scenario.steps
         for n, step in enumerate(steps):
-            say(f"step {n + 1} of {len(steps)}: {step.title}")
+            report(f"step {n + 1} of {len(steps)}: {step.title}")
             problem = await self._wait_for_trigger(step)
             run = StepRun(step, len(self.conversation.replies), len(self.conversation.transcripts))
             self.steps.append(run)
@@ -141,7 +141,7 @@ class ScriptedUser:
 
     def _speak(self, utterance: Utterance) -> int:
         """Say an utterance, and return the position of its last voiced sample."""
-        start_ms = self.microphone.say(utterance.samples)
+        start_ms = self.microphone.play(utterance.samples)
         self._record_speech(utterance, self.microphone.monotonic_ms_at(start_ms))
         return start_ms + utterance.voiced_until_ms
 
@@ -152,7 +152,7 @@ class ScriptedUser:
             words = await self._persona.next_words(step.persona.instructions, self._dialogue(run))
             if not words:
                 return ""
-            run.said.append(words)
+            run.spoken.append(words)
             n_before = len(self.conversation.replies)
             run.turns.append((self._speak(await self._persona.speak(words)), n_before))
             if problem := await self._settle(run, step.timeout_ms):
@@ -162,10 +162,10 @@ class ScriptedUser:
     def _dialogue(self, run: StepRun) -> list[tuple[str, str]]:
         """Return the conversation for the persona's model: (role, text), the persona as the assistant."""
         answers = [reply.text for reply in self.conversation.replies if reply.text]
-        before = answers[: len(answers) - len(run.said)] if run.said else answers
+        before = answers[: len(answers) - len(run.spoken)] if run.spoken else answers
         dialogue = [("user", text) for text in before]
-        for said, answer in zip(run.said, answers[len(before) :], strict=False):
-            dialogue += [("assistant", said), ("user", answer)]
+        for spoken, answer in zip(run.spoken, answers[len(before) :], strict=False):
+            dialogue += [("assistant", spoken), ("user", answer)]
         return dialogue
 
     # --- waiting ------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from voicepipe.ports.model import ModelRequest, Said, Text
+from voicepipe.ports.model import Content, ModelRequest, Text
 
 GO_ON: Final = (
     "(Your answer above was cut off by a technical fault. Continue it from exactly where it stops, in the same "
@@ -28,7 +28,10 @@ def continued(request: ModelRequest, so_far: str, *, prefills: bool = False) -> 
         so_far: the answer's beginning.
         prefills: the model needs no instruction to continue an answer of another model.
     """
-    added = (Said("assistant", (Text(so_far),)), *(() if prefills else (Said("user", (Text(GO_ON),)),)))
+    added = (
+        Content("assistant", (Text(so_far),)),
+        *(() if prefills else (Content("user", (Text(GO_ON),)),)),
+    )
     return replace(request, messages=(*request.messages, *added), functions=(), tool_choice="auto")
 
 

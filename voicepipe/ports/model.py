@@ -26,7 +26,7 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Content:
     """A message of the system, the user or the agent."""
 
     role: Literal["system", "user", "assistant"]
@@ -50,7 +50,7 @@ class Returned:
     output: str
 
 
-Message = Said | Called | Returned
+Message = Content | Called | Returned
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def text_chars(request: ModelRequest) -> int:
     for each in request.functions:
         total += len(each.name) + len(each.description) + len(each.parameters_json)
     for message in request.messages:
-        if isinstance(message, Said):  # first: these are nearly all messages
+        if isinstance(message, Content):  # first: these are nearly all messages
             for part in message.parts:
                 if isinstance(part, Text):
                     total += len(part.text)

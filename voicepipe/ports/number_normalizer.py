@@ -38,8 +38,8 @@ class NumberNormalizer:
         """Return the text with its numbers in words."""
         if not any(char.isdecimal() for char in text):
             return text
-        for pattern, say in self._rules:
-            text = pattern.sub(say, text)
+        for pattern, speak in self._rules:
+            text = pattern.sub(speak, text)
         return text
 
     # --- kinds of numbers ---------------------------------------------------------------------
@@ -63,8 +63,8 @@ class NumberNormalizer:
         cents = self._wording.cents.get(found["sign"])
         if int(whole) == 0 and int(rest or 0) and cents is not None:
             return f"{self._wording.one} {cents[0]}" if rest == "01" else f"{self._number(str(int(rest)))} {cents[1]}"
-        said = f"{self._wording.one} {one}" if whole == "1" else f"{self._number(whole)} {more}"
-        return said if not int(rest or 0) else _joined(said, self._wording.money_and, self._number(str(int(rest))))
+        spoken = f"{self._wording.one} {one}" if whole == "1" else f"{self._number(whole)} {more}"
+        return spoken if not int(rest or 0) else _joined(spoken, self._wording.money_and, self._number(str(int(rest))))
 
     def percent(self, found: re.Match[str]) -> str:
         """Read a percentage."""
@@ -92,15 +92,15 @@ class NumberNormalizer:
         if hour > 24 or minute > 59:
             return found[0]
         at = hour == 1
-        said = self._wording.one if at and self._wording.hour[0] not in ("", "o'clock") else self._number(str(hour))
+        spoken = self._wording.one if at and self._wording.hour[0] not in ("", "o'clock") else self._number(str(hour))
         if minute:
             oh = "oh " if self._language == "en" and minute < 10 else ""
             past = self._wording.past[0 if at else 1]
-            return _joined(said, past, oh + self._number(str(minute)), half)
+            return _joined(spoken, past, oh + self._number(str(minute)), half)
         o_clock = self._wording.hour[0 if at else 1]
         if self._language == "en" and (half or hour > 12):
             o_clock = half or "hundred"
-        return _joined(said, o_clock)
+        return _joined(spoken, o_clock)
 
     def span(self, found: re.Match[str]) -> str:
         """Read a range of two numbers."""
@@ -123,8 +123,8 @@ class NumberNormalizer:
     # --- helpers ------------------------------------------------------------------------------
 
     def _signed(self, found: re.Match[str]) -> str:
-        said = self._counted(found["n"])
-        return f"{self._wording.minus} {said}" if found["minus"] else said
+        spoken = self._counted(found["n"])
+        return f"{self._wording.minus} {spoken}" if found["minus"] else spoken
 
     def _counted(self, written: str) -> str:
         plain = self._plain(written)
@@ -151,8 +151,8 @@ class NumberNormalizer:
 def _words(plain: str, language: str, kind: Literal["cardinal", "ordinal", "year"]) -> str:
     from num2words import num2words  # type: ignore[import-untyped]  # 2 MB, for the first number that is spoken
 
-    said: str = num2words(float(plain) if "." in plain else int(plain), lang=language, to=kind)
-    return said.replace(",", "")
+    spoken: str = num2words(float(plain) if "." in plain else int(plain), lang=language, to=kind)
+    return spoken.replace(",", "")
 
 
 def _joined(*parts: str) -> str:
@@ -195,4 +195,4 @@ def _rules(reader: NumberNormalizer, wording: NormalizationRules, language: str)
         written.append((r"(?<![\w.,])(?P<n>\d{1,6})(?:st|nd|rd|th)\b", reader.ordinal))
         written.append((r"(?<![\w.,])(?P<n>[12]\d\d0)s\b", reader.decade))
         written.append((r"(?<=[AP]M)\s?[-\u2013]\s?(?=\w)", lambda _: f" {wording.to} "))
-    return [(re.compile(pattern), say) for pattern, say in written]
+    return [(re.compile(pattern), speak) for pattern, speak in written]

@@ -72,8 +72,8 @@ class ClauseNormalizer:
         if self._pronounced is not None:
             clause = self._pronounced.sub(lambda found: self._pronunciations[found[0]], clause)
         text = "\n".join(filter(None, map(self._line, self._without_code(clause).splitlines())))
-        said = " ".join(text.split())
-        return said if any(map(str.isalnum, said)) else ""
+        spoken = " ".join(text.split())
+        return spoken if any(map(str.isalnum, spoken)) else ""
 
     # --- helpers ------------------------------------------------------------------------------
 
@@ -129,10 +129,10 @@ def _address(found: re.Match[str], wording: NormalizationRules) -> str:
     host, path = found["host"] or found["bare"], found["path"] or found["below"] or ""
     ending = path[len(path.rstrip(".,!?;:)")) :]
     parts = [part for part in path.rstrip(".,!?;:)").split("/") if part]
-    said = [_dotted(host.removeprefix("www."), wording)]
+    spoken = [_dotted(host.removeprefix("www."), wording)]
     if len(parts) <= PATH_PARTS and all(map(_PART.fullmatch, parts)):
-        said += [f"{wording.slash} {part.replace('-', ' ').replace('_', ' ')}" for part in parts]
-    return " ".join(said) + ending
+        spoken += [f"{wording.slash} {part.replace('-', ' ').replace('_', ' ')}" for part in parts]
+    return " ".join(spoken) + ending
 
 
 def _dotted(name: str, wording: NormalizationRules) -> str:

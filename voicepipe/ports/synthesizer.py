@@ -64,7 +64,7 @@ RATE_HZ = 24_000
 class Speech(Protocol):
     """The speech of one turn."""
 
-    def say(self, clause: str) -> None:
+    def push(self, clause: str) -> None:
         """Queue a clause after those before it. Returns at once."""
         ...
 

@@ -35,13 +35,13 @@ class NormalizedSpeech:
         """Characters that the synthesizer was given, in spoken form."""
 
         self._n_written = 0
-        self._said: list[_Said] = []  # by the synthesizer's own clause numbers; a turn has tens
+        self._spoken_clauses: list[_SpokenClause] = []  # by the synthesizer's own clause numbers; a turn has tens
         self._sound: AsyncIterator[SpeechEvent] | None = None
 
-    def say(self, clause: str) -> None:
+    def push(self, clause: str) -> None:
         if spoken := self._normalizer.read(clause):
-            self._said.append(_Said(self._n_written, clause.split(), spoken.split()))
-            self._speech.say(spoken)
+            self._spoken_clauses.append(_SpokenClause(self._n_written, clause.split(), spoken.split()))
+            self._speech.push(spoken)
             self.n_chars += len(spoken)
         self._n_written += 1
 
@@ -55,13 +55,13 @@ class NormalizedSpeech:
     async def __anext__(self) -> SpeechEvent:
         assert self._sound is not None
         spoken = await anext(self._sound)
-        if not isinstance(spoken, Spoken) or spoken.clause >= len(self._said):
+        if not isinstance(spoken, Spoken) or spoken.clause >= len(self._spoken_clauses):
             return spoken  # the synthesizer's numbers differ from ours: its audio is still played
-        said = self._said[spoken.clause]
-        return Spoken(said.clause, spoken.samples, tuple(said.word_times(spoken.words)))
+        clause = self._spoken_clauses[spoken.clause]
+        return Spoken(clause.clause, spoken.samples, tuple(clause.word_times(spoken.words)))
 
 
-class _Said:
+class _SpokenClause:
     """A clause being spoken, and the written word that the synthesizer has reached."""
 
     def __init__(self, clause: int, written: list[str], spoken: list[str]) -> None:

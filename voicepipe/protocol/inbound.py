@@ -344,13 +344,13 @@ def _invalid(event_id: str | None, why: Exception, kind: str) -> Unreadable:
         name = lacking["name"]
         code = "invalid_event" if name == "type" else "missing_required_parameter"
         return Unreadable(event_id, code, f"{name}: expected a value, got nothing", name)
-    said = what.replace("`", "").replace("Expected", "expected", 1)
-    if "out of range" in said:
-        said = "expected a number below 1e308"
+    problem = what.replace("`", "").replace("Expected", "expected", 1)
+    if "out of range" in problem:
+        problem = "expected a number below 1e308"
     if not path:
-        return Unreadable(event_id, "invalid_event", f"{said}: an event is a JSON object")
-    code = "invalid_type" if ", got " in said else "invalid_value"
-    return Unreadable(event_id, code, f"{path}: {said}", path)
+        return Unreadable(event_id, "invalid_event", f"{problem}: an event is a JSON object")
+    code = "invalid_type" if ", got " in problem else "invalid_value"
+    return Unreadable(event_id, code, f"{path}: {problem}", path)
 
 
 def _echoable(event_id: object) -> str | None:

@@ -196,7 +196,7 @@ class EventRenderer:
         if message is None:
             return []
         text = well_formed(text)
-        message.said.append(text)
+        message.texts.append(text)
         kind = "response.output_audio_transcript.delta" if message.audible else "response.output_text.delta"
         return self._event(kind, **message.ids(), delta=text)
 

@@ -34,7 +34,7 @@ class OpenMessage:
     stream: int = 0
     """The number of its binary frames; 0 when its audio is sent as base64 in deltas."""
 
-    said: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
     closed: bool = False
     """The client was notified that it is complete, while the response goes on."""
 
@@ -57,7 +57,7 @@ class OpenMessage:
 
     def words(self) -> str:
         """Return all text so far."""
-        return "".join(self.said)
+        return "".join(self.texts)
 
     def part(self) -> JsonObject:
         """Return the part as `response.content_part.*` shows it: `audio` or `text` in every dialect."""

@@ -108,7 +108,7 @@ class _LimitedAnswer:
 
     def _refuse_slowness(self, event: ModelEvent | None, waited_s: float) -> None:
         self._waited_s += waited_s
-        self._quiet_s = 0.0 if event is not None and _says_something(event) else self._quiet_s + waited_s
+        self._quiet_s = 0.0 if event is not None and _has_output(event) else self._quiet_s + waited_s
         limits, why = self._limits, ""
         if self._quiet_s >= limits.max_quiet_s:
             why = f"only keep-alives or empty pieces for {limits.max_quiet_s} s"
@@ -135,7 +135,7 @@ class _LimitedAnswer:
             raise _broken("llm", self._name, f"expected at most {limit} {what} in an answer, got more")
 
 
-def _says_something(event: ModelEvent) -> bool:
+def _has_output(event: ModelEvent) -> bool:
     match event:
         case TextDelta(text):
             return bool(text.strip())
@@ -186,12 +186,12 @@ class _LimitedSpeech:
         self._window_samples = 0
         self._loop_yielder = _LoopYielder()
 
-    def say(self, clause: str) -> None:
+    def push(self, clause: str) -> None:
         """Speak this clause after those before it."""
         self._n_chars += len(clause)
         self._has_words = self._has_words or any(map(str.isalnum, clause))
         self._window_from_s = None
-        self._inner.say(clause)
+        self._inner.push(clause)
 
     def finish(self) -> None:
         """Declare that no clause follows."""

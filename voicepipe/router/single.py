@@ -119,7 +119,7 @@ class _SingleSpeech:
 
     def __init__(self, inner: Speech, observed: _ObservedCall) -> None:
         self._sound, self._observed = aiter(inner), observed
-        self.say, self.finish = inner.say, inner.finish
+        self.push, self.finish = inner.push, inner.finish
 
     def __aiter__(self) -> _SingleSpeech:
         return self

@@ -26,7 +26,7 @@ TLS_RECORD: Final = b"\x16\x03"
 class HttpProtocol(web.RequestHandler):
     """The HTTP of one connection."""
 
-    __slots__ = ("_connection", "_log_limit", "_said_tls", "_unread")
+    __slots__ = ("_connection", "_log_limit", "_logged_tls", "_unread")
 
     def __init__(self, server: web.Server, connection: Connection, log_limit: LogLimit) -> None:
         """Begin; `log_limit` limits the log lines about bad requests."""
@@ -37,7 +37,7 @@ class HttpProtocol(web.RequestHandler):
             keepalive_timeout=PROXY_IDLE_S if connection.trusted else connection.limits.idle_ms / 1_000,
         )
         self._connection, self._log_limit = connection, log_limit
-        self._said_tls = False
+        self._logged_tls = False
         self._unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -58,7 +58,7 @@ class HttpProtocol(web.RequestHandler):
             return
         if data:
             self._connection.begin_headers()
-            self._said_tls = not self._request_count and data.startswith(TLS_RECORD)
+            self._logged_tls = not self._request_count and data.startswith(TLS_RECORD)
         n_before = self._request_count
         super().data_received(data)
         if self._request_count > n_before:
@@ -120,7 +120,7 @@ class HttpProtocol(web.RequestHandler):
     def _why(self, exc: BaseException | None) -> str:
         """Return a text without the request's bytes: the parser's texts quote the request, which may hold a
         credential."""
-        if self._said_tls:
+        if self._logged_tls:
             return "TLS on a port without TLS"
         if isinstance(exc, LineTooLong):
             return "headers that are too large"

@@ -12,7 +12,7 @@ from typing import Final
 from voicepipe.clock import monotonic_ms
 from voicepipe.knowledge.index import KnowledgeIndex
 from voicepipe.knowledge.passages import Passage
-from voicepipe.ports.model import ModelRequest, Said, Text
+from voicepipe.ports.model import Content, ModelRequest, Text
 from voicepipe.session.semantic_search import SemanticIndex
 from voicepipe.telemetry.log import log_crash, log_event
 from voicepipe.turn.cost import MILLION, estimated_tokens
@@ -80,8 +80,8 @@ class Knowledge:
 
 def query_of(request: ModelRequest) -> str:
     """Return what to search for: the user's last message, with the one before it if it is short."""
-    said = [message for message in request.messages if isinstance(message, Said) and message.role == "user"]
-    texts = [" ".join(part.text for part in message.parts if isinstance(part, Text)) for message in said[-2:]]
+    messages = [each for each in request.messages if isinstance(each, Content) and each.role == "user"]
+    texts = [" ".join(part.text for part in message.parts if isinstance(part, Text)) for message in messages[-2:]]
     return " ".join(texts) if texts and len(texts[-1].split()) < SHORT_WORDS else "".join(texts[-1:])
 
 
@@ -91,9 +91,9 @@ def with_passages(request: ModelRequest, passages: Sequence[Passage]) -> ModelRe
     All that comes before stays as it is, so that the vendor's cache of it stays warm; and no vendor moves a user's
     message to the top, as some do with a system message.
     """
-    places = [n for n, each in enumerate(request.messages) if isinstance(each, Said) and each.role == "user"]
+    places = [n for n, each in enumerate(request.messages) if isinstance(each, Content) and each.role == "user"]
     last = request.messages[places[-1]] if places else None
-    if not passages or not isinstance(last, Said):
+    if not passages or not isinstance(last, Content):
         return request
     message = replace(last, parts=(*last.parts, Text(_rendered(passages))))
     return replace(request, messages=(*request.messages[: places[-1]], message, *request.messages[places[-1] + 1 :]))

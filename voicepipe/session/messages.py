@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from voicepipe.ports.model import Called, Function, Image, Message, ModelRequest, Returned, Said, Text
+from voicepipe.ports.model import Called, Content, Function, Image, Message, ModelRequest, Returned, Text
 from voicepipe.turn import conversation as c
 from voicepipe.turn.commands import StartReply
 from voicepipe.turn.settings import ReplySettings, Tool
@@ -22,7 +22,7 @@ def request_of(command: StartReply, *, model: str, session: str) -> ModelRequest
     """Return the LLM request for this reply: its instructions, then the conversation."""
     reply = command.reply
     functions, choice = _functions_of(reply)
-    system = (Said("system", (Text(reply.instructions),)),) if reply.instructions else ()
+    system = (Content("system", (Text(reply.instructions),)),) if reply.instructions else ()
     return ModelRequest(
         model=model,
         messages=(*system, *messages_of(command.items)),
@@ -58,7 +58,7 @@ def redacted_request(request: ModelRequest, redact: Callable[[str], str], *, fir
 def _redacted(message: Message, redact: Callable[[str], str]) -> Message:
     """Return the message with its texts redacted. Speech in several pieces is redacted as the one message it is."""
     match message:
-        case Said(parts=parts):
+        case Content(parts=parts):
             texts = (Text(redact(part.text)) if isinstance(part, Text) else part for part in parts)
             return replace(message, parts=tuple(texts))
         case Called(arguments=arguments):
@@ -83,8 +83,8 @@ def messages_of(items: tuple[c.Item, ...]) -> tuple[Message, ...]:
         if message is None:
             continue
         last = messages[-1] if messages else None
-        if spoken and spoken_before and isinstance(message, Said) and isinstance(last, Said):
-            messages[-1] = Said("user", (Text(f"{_text(last)} {_text(message)}"),))
+        if spoken and spoken_before and isinstance(message, Content) and isinstance(last, Content):
+            messages[-1] = Content("user", (Text(f"{_text(last)} {_text(message)}"),))
         else:
             messages.append(message)
         spoken_before = spoken
@@ -111,7 +111,7 @@ def _message(item: c.Item) -> Message | None:
             return None
         case c.Message():
             parts = tuple(part for old in item.parts if (part := _part(old)) is not None)
-            return Said(item.role, parts) if parts else None
+            return Content(item.role, parts) if parts else None
 
 
 def _part(part: c.Part) -> Text | Image | None:
@@ -130,5 +130,5 @@ def is_speech(item: c.Item) -> bool:
     return isinstance(item, c.Message) and item.role == "user" and all(isinstance(p, c.InputAudio) for p in item.parts)
 
 
-def _text(message: Said) -> str:
+def _text(message: Content) -> str:
     return " ".join(part.text for part in message.parts if isinstance(part, Text))

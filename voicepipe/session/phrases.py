@@ -98,7 +98,7 @@ class PhraseCache:
     async def _spoken(self, voice: Voice, clause: str, bill: _PhraseCost) -> Samples:
         pieces = list[Samples]()
         async with self._synthesizer.open(voice) as speech:
-            speech.say(clause)
+            speech.push(clause)
             speech.finish()
             async for event in speech:
                 if isinstance(event, Spoken):
@@ -186,7 +186,7 @@ class _CannedStream:
         self._clauses: list[str] = []  # bounded: one phrase of the settings
         self._finished = asyncio.Event()
 
-    def say(self, clause: str) -> None:
+    def push(self, clause: str) -> None:
         self._clauses.append(clause)
 
     def finish(self) -> None:

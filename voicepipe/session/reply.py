@@ -208,7 +208,7 @@ class Reply:
                 if self._is_full:
                     reason = "length"
                     break
-        self._say(self._blank.pop(None, ""), speech)
+        self._push_text(self._blank.pop(None, ""), speech)
         self._send_clauses(self._clauses.flush(), speech)
         if speech is not None:
             speech.finish()
@@ -229,9 +229,9 @@ class Reply:
     def _take_text(self, text: str, speech: NormalizedSpeech | None) -> None:
         text = text[: MAX_CHARS - self._n_chars]
         self._n_chars += len(text)
-        self._say(self._with_blank(None, text), speech)
+        self._push_text(self._with_blank(None, text), speech)
 
-    def _say(self, text: str, speech: NormalizedSpeech | None) -> None:
+    def _push_text(self, text: str, speech: NormalizedSpeech | None) -> None:
         if not text:
             return
         self._post(e.ModelTextReceived(self._turn, self._revision, text))
@@ -280,7 +280,7 @@ class Reply:
             return
         for clause in clauses:
             before = speech.n_chars
-            speech.say(clause)
+            speech.push(clause)
             cut = self._clauses.cut_short and not self._n_clauses
             key, n_chars = (self._turn, self._revision), speech.n_chars - before
             self._post(e.ClauseHandedOver(*key, self._n_clauses, clause, self._speaker, cut, n_chars))

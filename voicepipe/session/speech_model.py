@@ -13,7 +13,7 @@ from voicepipe.audio.resample import Resampler
 from voicepipe.audio.samples import Samples
 from voicepipe.errors import Overload, StageBroken, StageError, StageTimeout
 from voicepipe.freeing import FreeingTaskGroup
-from voicepipe.ports.model import Finished, ModelRequest, Said
+from voicepipe.ports.model import Content, Finished, ModelRequest
 from voicepipe.ports.speech_model import SpeechConversation, SpeechModel, SpeechModelEvent, SpeechOptions
 from voicepipe.ports.speech_price import SpeechPrice, SpeechUsage
 from voicepipe.protocol.session_config import DEFAULT_VOICE
@@ -227,7 +227,7 @@ class SpeechSession:
 
     def _goes_on_after_failure(self, request: ModelRequest) -> bool:
         """Return whether the last message goes on from one whose audio is gone: only its text is whole."""
-        return self._failed is not None and _n_said(self._failed) == _n_said(request)
+        return self._failed is not None and _n_messages(self._failed) == _n_messages(request)
 
     @property
     def name(self) -> str:
@@ -261,9 +261,9 @@ class SpeechSession:
             self._renew()
 
 
-def _n_said(request: ModelRequest) -> int:
+def _n_messages(request: ModelRequest) -> int:
     """Return the number of messages without those of the system."""
-    return sum(not (isinstance(each, Said) and each.role == "system") for each in request.messages)
+    return sum(not (isinstance(each, Content) and each.role == "system") for each in request.messages)
 
 
 class _TimelyAnswer:

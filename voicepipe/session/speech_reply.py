@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from voicepipe.errors import Overload, StageBroken, StageError
 from voicepipe.ports.continuation import TextJoiner, continued
-from voicepipe.ports.model import CallDelta, Finished, ModelRequest, Said, TextDelta
+from voicepipe.ports.model import CallDelta, Content, Finished, ModelRequest, TextDelta
 from voicepipe.ports.speech_model import SpeechModelEvent, WordsComplete
 from voicepipe.ports.speech_price import SpeechPrice, SpeechUsage
 from voicepipe.ports.synthesizer import Spoken
@@ -137,7 +137,7 @@ class SpeechReply(Reply):
 
     def _finish(self, reason: e.FinishReason) -> None:
         self._release_words()
-        self._say(self._blank.pop(None, ""), None)
+        self._push_text(self._blank.pop(None, ""), None)
         self._pending.extend(self._clauses.flush())
         self._begin_clauses(all_of_them=True)
         self._post(e.ModelFinished(self._turn, self._revision, reason))
@@ -181,8 +181,8 @@ class SpeechReply(Reply):
     def _unspoken(self) -> list[str]:
         """Return the rest of the clause whose audio broke off, from the word that was being said."""
         left_chars = max(0, self._begun_chars - self._sound_ms // MS_PER_CHAR)
-        said = self._latest[: len(self._latest) - left_chars]
-        rest = self._latest[len(said.rstrip()) - len(said.split()[-1]) :] if said.split() else self._latest
+        spoken = self._latest[: len(self._latest) - left_chars]
+        rest = self._latest[len(spoken.rstrip()) - len(spoken.split()[-1]) :] if spoken.split() else self._latest
         return [rest] if left_chars and rest.strip() else []
 
     def _take_text(self, text: str, speech: NormalizedSpeech | None = None) -> None:
@@ -207,11 +207,11 @@ def passages_as_system_message(before: ModelRequest, after: ModelRequest) -> Mod
         after: the same with passages of documents behind the user's last words, and more.
     """
     for place in reversed(range(len(before.messages))):
-        said, now = before.messages[place], after.messages[place]
-        if isinstance(said, Said) and isinstance(now, Said) and said.role == "user":
-            added = tuple(part for part in now.parts if part not in said.parts)
+        spoken, now = before.messages[place], after.messages[place]
+        if isinstance(spoken, Content) and isinstance(now, Content) and spoken.role == "user":
+            added = tuple(part for part in now.parts if part not in spoken.parts)
             if not added:
                 return after
-            messages = (*after.messages[:place], said, *after.messages[place + 1 :], Said("system", added))
+            messages = (*after.messages[:place], spoken, *after.messages[place + 1 :], Content("system", added))
             return replace(after, messages=messages)
     return after

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from voicepipe.errors import Overload, StageError
-from voicepipe.ports.model import Model, ModelRequest, Said, Text, TextDelta, Usage, text_chars
+from voicepipe.ports.model import Content, Model, ModelRequest, Text, TextDelta, Usage, text_chars
 from voicepipe.session.grant import SessionGrant
 from voicepipe.telemetry.log import log_crash, log_event
 from voicepipe.turn import conversation as c
@@ -86,7 +86,7 @@ async def summary_of(text: str, by: SummaryModel, *, session: str, instructions:
     """
     request = ModelRequest(
         model=by.name,
-        messages=(Said("system", (Text(instructions),)), Said("user", (Text(text),))),
+        messages=(Content("system", (Text(instructions),)), Content("user", (Text(text),))),
         session=f"{session}-summary",
     )
     text, usage = "", None

@@ -2,7 +2,7 @@
 
 async def test_the_desk():
     async with calling_agent("clinic.py", calls("free_times", day="2026-12-01"), "At nine or half past ten.") as call:
-        assert await call.says("Is there a time?") == "At nine or half past ten."
+        assert await call.speaks("Is there a time?") == "At nine or half past ten."
         assert call.results == ['["09:00","10:30"]']
 """
 
@@ -52,7 +52,7 @@ class AgentCall:
     def __init__(self, user: User, vendor: FakeVendor) -> None:
         self.user, self.vendor = user, vendor
 
-    async def says(self, words: str) -> str:
+    async def speaks(self, words: str) -> str:
         """Say something as the user, and return what the agent answers, after the functions that it calls."""
         return await self.user.prompt(words)
 

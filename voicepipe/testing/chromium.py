@@ -378,14 +378,14 @@ class Chromium:
     def _read(self) -> None:
         """Find the address in the log, and drop the rest, since Chromium blocks when the pipe is full."""
         assert self._process.stderr is not None
-        said: deque[str] = deque(maxlen=5)
+        lines: deque[str] = deque(maxlen=5)
         with self._process.stderr as log:
             for raw in log:
-                said.append(raw.decode(errors="replace").strip())
-                if said[-1].startswith(LISTENING) and not self._address.done():
-                    self._address.set_result(said[-1].removeprefix(LISTENING))
+                lines.append(raw.decode(errors="replace").strip())
+                if lines[-1].startswith(LISTENING) and not self._address.done():
+                    self._address.set_result(lines[-1].removeprefix(LISTENING))
         if not self._address.done():
-            self._address.set_exception(BrowserError(f"chromium did not start: {' | '.join(said)}"))
+            self._address.set_exception(BrowserError(f"chromium did not start: {' | '.join(lines)}"))
 
 
 @asynccontextmanager

@@ -98,7 +98,7 @@ class ReconnectingUser(User):
         if in_binary:
             await self.line.send_bytes(binary.user_frame(to_pcm(rest)))
         else:
-            await self.say(rest)
+            await self.speak(rest)
 
 
 @asynccontextmanager

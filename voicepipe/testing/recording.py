@@ -34,7 +34,7 @@ class RecordedLine:
     """A connection and all its messages, in order."""
 
     line: Line
-    said: list[tuple[bool, str | bytes]] = field(default_factory=list)
+    messages: list[tuple[bool, str | bytes]] = field(default_factory=list)
     """(whether the server sent it, the message)."""
 
     @property
@@ -56,12 +56,12 @@ class RecordedLine:
         """Return the next message of the client."""
         message = await self.line.receive()
         if message is not None:
-            self.said.append((False, message))
+            self.messages.append((False, message))
         return message
 
     async def send(self, frame: bytes) -> None:
         """Send an event to the client."""
-        self.said.append((True, frame))
+        self.messages.append((True, frame))
         await self.line.send(frame)
 
     async def close(self, code: int, reason: str) -> None:
@@ -79,7 +79,7 @@ class RecordedLine:
         from voicepipe.testing.wire_checker import WireChecker
 
         checker, faults = WireChecker(), []
-        for by_server, message in self.said:
+        for by_server, message in self.messages:
             event = _object(message)
             if by_server and isinstance(message, SoundFrame):
                 faults += [] if checker.extended else ["a binary frame in a session that did not ask for them"]

@@ -63,12 +63,12 @@ class RedisServer:
         command += ["--save", "", "--appendonly", "yes", "--appendfsync", "always", "--requirepass", PASSWORD]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         assert self._process.stdout is not None
-        said = ""
+        output = ""
         for line in self._process.stdout:
-            said = line.strip()
+            output = line.strip()
             if READY in line:
                 return
-        raise RedisError(f"{self.kind} did not start: {said}")
+        raise RedisError(f"{self.kind} did not start: {output}")
 
     def kill(self) -> None:
         """Kill the server (SIGKILL), as a power failure would."""

@@ -135,7 +135,7 @@ class Scenario:
         """The session was silent for long: the audio so far is committed."""
         return self._post(e.SilenceCommitted(audio_ms), after_ms=0)
 
-    def says(self, words: str = "What time is it?") -> list[Command]:
+    def utters(self, words: str = "What time is it?") -> list[Command]:
         """The user says a whole utterance; its text is known before the silence is over."""
         return self.speaks() + self.pauses() + self.transcribes(words) + self.stops()
 
@@ -351,13 +351,13 @@ class Scenario:
         """Let time pass without events."""
         return self._see(self.driver.at(self.driver.now_ms + duration_ms))
 
-    def said(self, kind: type) -> list[Any]:
+    def notified(self, kind: type) -> list[Any]:
         """Return all notifications of one kind, in order."""
         return [what for what in self.driver.announced if isinstance(what, kind)]
 
     def ended(self) -> list[tuple[str, str]]:
         """Return how the responses ended: (status, reason), in order."""
-        return [(what.status, what.reason) for what in self.said(a.ResponseEnded)]
+        return [(what.status, what.reason) for what in self.notified(a.ResponseEnded)]
 
     def outcomes(self) -> list[tuple[str | None, str]]:
         """Return how the turns ended: (outcome, reason), in the order of their numbers."""

@@ -43,23 +43,23 @@ class User:
         self.checker.sent(event)
         await self.line.send_str(json.dumps(event))
 
-    async def say(self, samples: Samples, *, then_silence_ms: int = 0) -> None:
+    async def speak(self, samples: Samples, *, then_silence_ms: int = 0) -> None:
         """Send speech, int16 at 24 kHz, in one append, faster than real time; followed by silence if requested."""
         silence = np.zeros(then_silence_ms * WIRE_HZ // 1_000, dtype=np.int16)
         pcm = np.concatenate((samples, silence)).tobytes()
         await self.send("input_audio_buffer.append", audio=base64.b64encode(pcm).decode())
 
-    async def say_binary(self, samples: Samples) -> None:
+    async def speak_binary(self, samples: Samples) -> None:
         """Send speech in one binary frame, in a session that enabled binary frames."""
         await self.line.send_bytes(binary.user_frame(to_pcm(samples)))
 
-    async def say_in_real_time(self, samples: Samples) -> None:
+    async def speak_in_real_time(self, samples: Samples) -> None:
         """Send speech as a microphone does: 20 ms at a time, in real time."""
         n_frame, started_ms = WIRE_HZ // 50, clock.monotonic_ms()
         for first in range(0, len(samples), n_frame):
             due_ms = started_ms + first * 1_000 // WIRE_HZ
             await asyncio.sleep(max(0, due_ms - clock.monotonic_ms()) / 1_000)
-            await self.say(samples[first : first + n_frame])
+            await self.speak(samples[first : first + n_frame])
 
     async def next(self) -> Event:
         """Return the next event, checked. A binary frame is returned as an event of type `BINARY`.

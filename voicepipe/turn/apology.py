@@ -49,5 +49,5 @@ def follows_failure(context: TurnContext, turn: Turn, stage: FailedStage) -> boo
     its audio is cached.
     """
     words, reply = words_for(context), turn.settings
-    can_be_said = stage != "client" and (stage != "tts" or words in context.phrases)
-    return bool(words) and can_be_said and reply.audible and reply.in_conversation and not turn.words
+    can_be_spoken = stage != "client" and (stage != "tts" or words in context.phrases)
+    return bool(words) and can_be_spoken and reply.audible and reply.in_conversation and not turn.words

@@ -123,7 +123,7 @@ class BudgetActions:
         if now_ms < late_ms:
             self._context.timers.set(Timer(Due.FILLER), late_ms)
         elif usual.first_audible_ms(turn.marks, now_ms) - now_ms >= WORTH_MS:
-            self._say_filler(turn, turn.reply.response_id)
+            self._start_filler(turn, turn.reply.response_id)
         else:
             self.checks_every_event = True
 
@@ -139,7 +139,7 @@ class BudgetActions:
         alone = self._context.replies.playing is None and not (self._filled or self._filled_before or turn.filler.words)
         return bool(phrase) and phrase in self._context.phrases and waits and empty and alone
 
-    def _say_filler(self, turn: Turn, response_id: str) -> None:
+    def _start_filler(self, turn: Turn, response_id: str) -> None:
         context, words = self._context, languages.filler_of(self._context, turn.settings)
         self._filled, turn.filler.words, turn.filler.item_id = True, words, context.new_id("filler")
         turn.reply.actions.append(FILLER)
@@ -175,7 +175,7 @@ class BudgetActions:
             settings = replace(turn.settings, tools=(), metadata=())
             response_id = self._context.new_id("resp")
             self._context.notify(a.ResponseStarted(response_id, settings, turn.id))
-            self._say_filler(turn, response_id)
+            self._start_filler(turn, response_id)
             self._context.notify(a.ResponseEnded(response_id, "completed"))
             record_builder.keep(self._context, turn, now_ms)
         else:

@@ -378,12 +378,12 @@ class RunningReplies:
 
     def words_between(self, from_ms: int, to_ms: int, now_ms: int) -> str:
         """Return what the agent said between two instants of the session, or will have said by the later instant."""
-        said = []
+        spoken = []
         for turn in self.of_conversation:
             played_ms = turn.audio.played_ms(now_ms) - now_ms
             speech = OutputAudio("", tuple(turn.reply.clauses))
-            said.append(speech.played_until(played_ms + to_ms)[len(speech.played_until(played_ms + from_ms)) :])
-        return " ".join(said)
+            spoken.append(speech.played_until(played_ms + to_ms)[len(speech.played_until(played_ms + from_ms)) :])
+        return " ".join(spoken)
 
     def find(self, turn: int, revision: int) -> Turn | None:
         """Return the running turn of that number and revision, or None when the event is stale."""

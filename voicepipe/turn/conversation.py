@@ -353,8 +353,8 @@ class Conversation:
     @property
     def ends_with_question(self) -> bool:
         """Return whether the agent's latest words are a question."""
-        said = (item.text() for item in self._backwards() if isinstance(item, Message) and item.role == "assistant")
-        return next(said, "").rstrip().endswith("?")
+        spoken = (item.text() for item in self._backwards() if isinstance(item, Message) and item.role == "assistant")
+        return next(spoken, "").rstrip().endswith("?")
 
     def before(self, item_id: str) -> str | None:
         """Return the id of the item before this one; None for the first."""

@@ -205,9 +205,9 @@ class Interruptions:
         self._dismiss(now_ms)
 
     def _weigh(self, overlap: Overlap, text: str, language: str | None, now_ms: int) -> None:
-        said = self._context.replies.words_between(overlap.began_ms - MEMORY_MS, now_ms + AHEAD_MS, now_ms)
+        spoken = self._context.replies.words_between(overlap.began_ms - MEMORY_MS, now_ms + AHEAD_MS, now_ms)
         known = language or self._context.settings.language or self._context.user_language
-        overlap.meaning = backchannels.meaning(text, known, agent=said)
+        overlap.meaning = backchannels.meaning(text, known, agent=spoken)
         match overlap.meaning:
             case "stop_word":
                 self._take("stop_word", now_ms)

@@ -91,8 +91,8 @@ def record_of(context: TurnContext, turn: Turn, now_ms: int) -> TurnRecord:
         providers=tuple(sorted({k: v for each in replies for k, v in each.account.providers.items()}.items())),
         tokens=_tokens(replies),
         user_text=_joined((turn.question.text, turn.question.typed)),
-        agent_text=_said(replies, [each.reply.text for each in replies]),
-        played_text=_said(replies, [each.played_text(now_ms) for each in replies]),
+        agent_text=_spoken(replies, [each.reply.text for each in replies]),
+        played_text=_spoken(replies, [each.played_text(now_ms) for each in replies]),
         spoken_ms=sum(each.reply.earlier_ms + each.audio.sent_ms for each in replies),
         resumed=turn.question.n_resumed,
         taken_back_ms=turn.question.taken_back_ms,
@@ -138,7 +138,7 @@ def _verdict(total_ms: int | None, limit_ms: int) -> Verdict | None:
     return "over" if total_ms > limit_ms else "within"
 
 
-def _said(replies: tuple[Turn, ...], texts: Iterable[str]) -> str:
+def _spoken(replies: tuple[Turn, ...], texts: Iterable[str]) -> str:
     """Return the agent's words of a turn: `texts` of its replies, each after what was heard before it stopped."""
     elsewhere = replies[0].elsewhere
     earlier = () if elsewhere is None else (elsewhere.played_text,)

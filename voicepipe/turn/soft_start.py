@@ -161,9 +161,9 @@ class SoftStarts:
     def _weigh(self, pending: _Pending, text: str, language: str | None, now_ms: int) -> bool:
         """Resume the turn if this text has words; return whether it has."""
         overlap = pending.overlap
-        said = self._context.replies.words_between(overlap.began_ms - MEMORY_MS, now_ms + AHEAD_MS, now_ms)
+        spoken = self._context.replies.words_between(overlap.began_ms - MEMORY_MS, now_ms + AHEAD_MS, now_ms)
         known = language or self._context.settings.language or self._context.user_language
-        overlap.meaning = backchannels.meaning(text, known, agent=said)
+        overlap.meaning = backchannels.meaning(text, known, agent=spoken)
         lexical = overlap.meaning not in ("nothing", "echo") and not backchannels.is_sound(text)
         if not lexical or not overlap.is_reliable(self._context.core):
             return False

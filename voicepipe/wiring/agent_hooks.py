@@ -11,7 +11,7 @@ from voicepipe.agents import Agent
 from voicepipe.agents.agent import Hook
 from voicepipe.cancellation import cancelled_by_itself, closed_after
 from voicepipe.errors import StageBroken
-from voicepipe.ports.model import ModelRequest, Said, Text
+from voicepipe.ports.model import Content, ModelRequest, Text
 from voicepipe.ports.server_tool import ToolSession
 from voicepipe.protocol.outbound import well_formed
 from voicepipe.protocol.prompt import listed
@@ -70,7 +70,7 @@ class AgentHooks:
             raise StageBroken("llm", provider="before_reply", why="the hook failed", retryable=False)
         if not isinstance(added, str) or not added.strip():
             return request
-        return replace(request, messages=(*request.messages, Said("system", (Text(well_formed(added)),))))
+        return replace(request, messages=(*request.messages, Content("system", (Text(well_formed(added)),))))
 
     def turn_ended(self, record: TurnRecord) -> None:
         """Start the hook after a turn, once for each turn."""

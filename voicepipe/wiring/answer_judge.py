@@ -13,7 +13,7 @@ from voicepipe.clock import unix_ms
 from voicepipe.config.settings import QualitySettings, Settings
 from voicepipe.errors import ConfigError
 from voicepipe.pii.redact import KINDS, Redactor, kinds_of
-from voicepipe.ports.model import Model, ModelRequest, Said, Text, TextDelta, Usage, text_chars
+from voicepipe.ports.model import Content, Model, ModelRequest, Text, TextDelta, Usage, text_chars
 from voicepipe.registry import Spec
 from voicepipe.router.race_runner import failure_of
 from voicepipe.telemetry.rollups.buckets import DAY_MS
@@ -129,10 +129,10 @@ class AnswerJudge:
         return self._day_usd
 
     async def _score_of(self, turn: StoredTurn) -> float | None:
-        said = await asyncio.to_thread(_words_of, turn, self._redactor(turn.agent))
+        words = await asyncio.to_thread(_words_of, turn, self._redactor(turn.agent))
         request = ModelRequest(
             model=self._spec.model,
-            messages=(Said("system", (Text(PROMPT),)), Said("user", (Text(said),))),
+            messages=(Content("system", (Text(PROMPT),)), Content("user", (Text(words),))),
             max_output_tokens=4,
         )
         text, usage = "", None

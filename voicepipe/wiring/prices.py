@@ -36,13 +36,13 @@ def speech_price_of(settings: Settings, spec: Spec) -> SpeechPrice | None:
     audio_usd = entry.audio_input_usd_per_million
     if audio_usd is None:
         return published_speech_price(spec, entry.base_url)
-    said_usd = audio_usd if entry.audio_output_usd_per_million is None else entry.audio_output_usd_per_million
+    audio_output_usd = audio_usd if entry.audio_output_usd_per_million is None else entry.audio_output_usd_per_million
     read_usd, written_usd = entry.input_usd_per_million, entry.output_usd_per_million
     return SpeechPrice(
         text_input_usd=audio_usd if read_usd is None else read_usd,
         audio_input_usd=audio_usd,
-        text_output_usd=said_usd if written_usd is None else written_usd,
-        audio_output_usd=said_usd,
+        text_output_usd=audio_output_usd if written_usd is None else written_usd,
+        audio_output_usd=audio_output_usd,
         cached_text_usd=entry.cached_usd_per_million,
     )
 

@@ -17,7 +17,7 @@ from voicepipe.config.convert import Found, convert
 from voicepipe.config.settings import LOCAL, Settings
 from voicepipe.errors import ConfigError, ProtocolError
 from voicepipe.pii.redact import Redactor, kinds_of
-from voicepipe.ports.model import Model, ModelRequest, Said, Text
+from voicepipe.ports.model import Content, Model, ModelRequest, Text
 from voicepipe.protocol.extension_events import ExtensionNotification, event_of
 from voicepipe.protocol.field_locks import Locks, check_reply, check_update, visible
 from voicepipe.protocol.session_config import DEFAULT_VOICE, SessionConfig
@@ -340,7 +340,7 @@ class Sessions:
             for spec in agent.specs("llm"):
                 if self._settings.providers[spec.provider].kind in LOCAL:
                     model: Model = self._all_stages.get("llm", spec, key=f"agents.{name}.llm")
-                    instructions = Said("system", (Text(agent.instructions),))
+                    instructions = Content("system", (Text(agent.instructions),))
                     await model.warm(ModelRequest(model=spec.model, messages=(instructions,)))
 
 

@@ -129,7 +129,7 @@ SCENES: dict[str, Callable[[User, FakeVendor], Awaitable[None]]] = {
 
 
 async def say(user: User, *sounds: Samples) -> None:
-    await user.say_in_real_time(np.concatenate(sounds))
+    await user.speak_in_real_time(np.concatenate(sounds))
 
 
 async def recorded(

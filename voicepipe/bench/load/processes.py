@@ -67,15 +67,15 @@ async def started(*arguments: str, core: int | None = None, log: Path | None = N
 
 
 async def _address(process: asyncio.subprocess.Process) -> str:
-    said = ""
+    output = ""
     assert process.stdout is not None
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(START_S):
             while line := (await process.stdout.readline()).decode(errors="replace"):
-                said += line
+                output += line
                 if found := LISTENS.search(line):
                     return found[1]
-    raise RuntimeError(f"expected an address, got: {said.strip() or 'nothing'}")
+    raise RuntimeError(f"expected an address, got: {output.strip() or 'nothing'}")
 
 
 async def _drain(process: asyncio.subprocess.Process, log: Path | None) -> None:
@@ -83,9 +83,9 @@ async def _drain(process: asyncio.subprocess.Process, log: Path | None) -> None:
     assert process.stdout is not None
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(log.open("ab", buffering=0)) if log is not None else None
-        while said := await process.stdout.read(1 << 16):
+        while output := await process.stdout.read(1 << 16):
             if file is not None:
-                file.write(said)
+                file.write(output)
 
 
 def write_settings(

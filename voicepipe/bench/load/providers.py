@@ -133,7 +133,7 @@ async def _transcribe(request: web.Request) -> web.Response:
 async def _chat(request: web.Request) -> web.StreamResponse:
     requested_at_ms, delays = clock.monotonic_ms(), request.app[SHARED].delays
     request_body: dict[str, Any] = await request.json()
-    deltas = [_call(request_body)] if _calls(request_body) else list(_said(request_body))
+    deltas = [_call(request_body)] if _calls(request_body) else list(_text_deltas(request_body))
     answer = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     await answer.prepare(request)
     for n, delta in enumerate(deltas):
@@ -157,7 +157,7 @@ def _call(request_body: dict[str, Any]) -> dict[str, Any]:
     return {"tool_calls": [{"index": 0, "id": f"call_{uuid4().hex}", "type": "function", "function": function}]}
 
 
-def _said(request_body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _text_deltas(request_body: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the answer, a word at a time."""
     for n, word in enumerate(ANSWER.format(n=_number(request_body)).split(" ")):
         yield {"content": word if n == 0 else f" {word}"}

@@ -105,8 +105,8 @@ class AnswerReader:
         try:
             event = _decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            said = failures.quote(self._address, data[:80].decode(errors="replace"))
-            raise failures.broken(self._address, f"expected an event of an answer, got {said!r}") from None
+            quoted = failures.quote(self._address, data[:80].decode(errors="replace"))
+            raise failures.broken(self._address, f"expected an event of an answer, got {quoted!r}") from None
         match event.type:
             case "message_start":
                 self._count(event.message.usage if event.message else msgspec.Raw())

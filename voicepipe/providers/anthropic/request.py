@@ -35,8 +35,8 @@ def request_body(address: ProviderAddress, request: ModelRequest, options: Anthr
         "messages": _messages(request, options),
         "stream": True,
     }
-    if said := system(request.messages):
-        fields["system"] = _system(said, options)
+    if system_texts := system(request.messages):
+        fields["system"] = _system(system_texts, options)
     if request.functions:
         fields["tools"] = [_tool(address, function, options) for function in request.functions]
         named = {"type": "tool", "name": request.tool_choice}
@@ -53,8 +53,8 @@ def request_body(address: ProviderAddress, request: ModelRequest, options: Anthr
     return _encode({name: value for name, value in fields.items() if name not in options.left_out})
 
 
-def _system(said: tuple[str, ...], options: AnthropicOptions) -> list[dict[str, Any]]:
-    blocks: list[dict[str, Any]] = [{"type": "text", "text": text} for text in said]
+def _system(system_texts: tuple[str, ...], options: AnthropicOptions) -> list[dict[str, Any]]:
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": text} for text in system_texts]
     # The first block is the agent's instructions, the same for the whole session, with the functions before it.
     return [_cached(blocks[0], options), *blocks[1:]]
 

@@ -129,19 +129,19 @@ class _Wire:
 class _TurnCodec:
     def __init__(self, address: ProviderAddress, key: str, fields: dict[str, Any]) -> None:
         self._address, self._key, self._fields = address, key, fields
-        self._n_contexts = self._n_said = self._n_over = 0
+        self._n_contexts = self._n_clauses = self._n_over = 0
         self._is_open = self._is_finished = False
         self._sound_bytes = self._clause_bytes = 0
         self._received_s = 0.0
 
     @property
     def awaits_answer(self) -> bool:
-        return self._n_said > self._n_over or (self._is_finished and self._is_open)
+        return self._n_clauses > self._n_over or (self._is_finished and self._is_open)
 
-    def say(self, clause: str) -> Sequence[str]:
+    def push(self, clause: str) -> Sequence[str]:
         if not self._is_open or (not self.awaits_answer and clock.loop_s() - self._received_s > SILENT_S):
             self._begin_context()
-        self._n_said += 1
+        self._n_clauses += 1
         return self._message(f"{clause} "), self._message(flush=True)
 
     def finish(self) -> Sequence[str]:
@@ -171,7 +171,7 @@ class _TurnCodec:
                 yield from self._over(self._n_over + 1)
             case "done":
                 self._is_open = False
-                yield from self._over(self._n_said)
+                yield from self._over(self._n_clauses)
 
     @property
     def _context(self) -> str:
@@ -183,9 +183,9 @@ class _TurnCodec:
         self._sound_bytes = self._clause_bytes = 0
 
     def _over(self, n_over: int) -> Iterable[TtsEvent]:
-        for _ in range(self._n_over, min(n_over, self._n_said)):
+        for _ in range(self._n_over, min(n_over, self._n_clauses)):
             yield ClauseOver()
-        self._n_over = min(n_over, self._n_said)
+        self._n_over = min(n_over, self._n_clauses)
         self._clause_bytes = self._sound_bytes
 
     def _words(self, timed: _Timed) -> Words:

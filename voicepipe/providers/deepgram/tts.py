@@ -103,14 +103,14 @@ class _TurnCodec:
     def __init__(self) -> None:
         self._n_waiting = self._n_flushes = 0
         self._flushed: deque[int] = deque()  # clauses in each unanswered flush; at most MAX_FLUSHES
-        self._has_said = False
+        self._has_clause = False
 
     @property
     def awaits_answer(self) -> bool:
         return bool(self._flushed)
 
-    def say(self, clause: str) -> Sequence[str]:
-        self._has_said = True
+    def push(self, clause: str) -> Sequence[str]:
+        self._has_clause = True
         self._n_waiting += 1
         speak = msgspec.json.encode({"type": "Speak", "text": f"{clause} "}).decode()
         return (speak, *self._flush()) if self._n_flushes < MAX_FLUSHES - 1 else (speak,)
@@ -119,7 +119,7 @@ class _TurnCodec:
         return self._flush() if self._n_waiting else ()
 
     def cancel(self) -> Sequence[str] | None:
-        return () if self._has_said else None
+        return () if self._has_clause else None
 
     def decode(self, body: _Message | bytes) -> Iterable[TtsEvent]:
         if isinstance(body, bytes):

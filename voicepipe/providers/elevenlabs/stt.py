@@ -26,7 +26,7 @@ from voicepipe.providers.net import failures, options
 from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.multiplex import decoded
 from voicepipe.providers.net.ws import SocketRules, VendorSocket
-from voicepipe.providers.stt.commit_assembler import Committed, Partial, Said
+from voicepipe.providers.stt.commit_assembler import Committed, Partial, TranscriptPart
 from voicepipe.providers.stt.encodings import Encodings, telephone_of
 from voicepipe.providers.stt.keyterms import terms
 from voicepipe.providers.stt.manual_commit import PaddedSegment, manual_commit
@@ -178,20 +178,20 @@ class _Wire:
         self.commit()
         return True
 
-    def read(self, message: str | bytes) -> Sequence[Said]:
+    def read(self, message: str | bytes) -> Sequence[TranscriptPart]:
         """Vendors add message types without notice: an unknown type is ignored."""
-        said = decoded(self._address, _message, message)
-        match said.message_type:
+        decoded_message = decoded(self._address, _message, message)
+        match decoded_message.message_type:
             case "partial_transcript":
-                return self._partial(said.text.strip())
+                return self._partial(decoded_message.text.strip())
             case "committed_transcript":
-                self._repeated = said.text.strip()
-                return (Committed(self._repeated, said.language_code),)
+                self._repeated = decoded_message.text.strip()
+                return (Committed(self._repeated, decoded_message.language_code),)
             case kind if kind == EXPIRED or kind in REFUSALS or kind in BREAKS:
-                raise self._failure(kind, said.error)
+                raise self._failure(kind, decoded_message.error)
         return ()
 
-    def _partial(self, text: str) -> Sequence[Said]:
+    def _partial(self, text: str) -> Sequence[TranscriptPart]:
         repeated, self._repeated = self._repeated, ""
         return () if text == repeated else (Partial(text),)
 
@@ -199,8 +199,8 @@ class _Wire:
         status = REFUSALS.get(kind)
         if kind == EXPIRED:
             return failures.expired(self._address, words)
-        said = failures.quote(self._address, words) or "no reason"
+        decoded_message = failures.quote(self._address, words) or "no reason"
         if status is None:
-            return failures.broken(self._address, f"the vendor ended its stream with {kind} ({said})")
+            return failures.broken(self._address, f"the vendor ended its stream with {kind} ({decoded_message})")
         body = msgspec.json.encode({"message": f"{kind}: {words}"})
         return failures.refused(self._address, status, body)

@@ -170,7 +170,7 @@ class _TurnCodec:
             return self._is_open
         return self._n_without_audio > 0 or (0 < self._n_letters < (self._ends or [0])[-1])
 
-    def say(self, clause: str) -> Sequence[str]:
+    def push(self, clause: str) -> Sequence[str]:
         messages = [] if self._is_open else [self._message(text=" ", voice_settings=self._settings)]
         self._is_open = True
         self._n_without_audio += 1

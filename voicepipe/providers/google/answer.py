@@ -104,8 +104,8 @@ class AnswerReader:
         try:
             chunk = _decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            said = failures.quote(self._address, data[:80].decode(errors="replace"))
-            raise failures.broken(self._address, f"expected a chunk of an answer, got {said!r}") from None
+            quoted = failures.quote(self._address, data[:80].decode(errors="replace"))
+            raise failures.broken(self._address, f"expected a chunk of an answer, got {quoted!r}") from None
         self._read(chunk, data)
 
     def whole(self, body: bytes) -> None:

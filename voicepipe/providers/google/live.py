@@ -21,7 +21,7 @@ import pybase64
 
 from voicepipe.audio.samples import PcmJoiner, Samples
 from voicepipe.errors import StageError
-from voicepipe.ports.model import CallDelta, Called, Finished, ModelRequest, Returned, Said, Text, TextDelta
+from voicepipe.ports.model import CallDelta, Called, Content, Finished, ModelRequest, Returned, Text, TextDelta
 from voicepipe.ports.speech_model import SpeechConversation, SpeechModel, SpeechModelEvent, SpeechOptions
 from voicepipe.ports.speech_price import SpeechUsage
 from voicepipe.ports.synthesizer import RATE_HZ, Spoken
@@ -246,7 +246,7 @@ class _Answer:
     def __init__(self, address: ProviderAddress, connection: _Connection, history: VendorHistory) -> None:
         self.is_over = False
         self._address, self._connection = address, connection
-        self._entry = HistoryEntry(Said("assistant", ()))
+        self._entry = HistoryEntry(Content("assistant", ()))
         history.append(self._entry)
         self._history = history
         self._events: deque[SpeechModelEvent] = deque()
@@ -305,7 +305,7 @@ class _Answer:
                 self._take_audio(part.inline_data.data)
         if content.output_transcription is not None and content.output_transcription.text:
             self._text += content.output_transcription.text
-            self._entry.message = Said("assistant", (Text(self._text),))
+            self._entry.message = Content("assistant", (Text(self._text),))
             self._events.append(TextDelta(content.output_transcription.text))
         if content.interrupted:
             raise failures.broken(self._address, "the vendor interrupted its answer")

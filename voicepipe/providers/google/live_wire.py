@@ -110,11 +110,11 @@ def usage_of(message: Message) -> SpeechUsage | None:
     usage = message.usage_metadata
     if usage is None:
         return None
-    spoken, said = _of(usage.prompt_tokens_details, "AUDIO"), _of(usage.response_tokens_details, "AUDIO")
+    spoken, output = _of(usage.prompt_tokens_details, "AUDIO"), _of(usage.response_tokens_details, "AUDIO")
     read = sum(each.token_count for each in usage.prompt_tokens_details) - spoken
-    written = sum(each.token_count for each in usage.response_tokens_details) - said
+    written = sum(each.token_count for each in usage.response_tokens_details) - output
     return SpeechUsage(
-        text_input=read, audio_input=spoken, text_output=written + usage.thoughts_token_count, audio_output=said
+        text_input=read, audio_input=spoken, text_output=written + usage.thoughts_token_count, audio_output=output
     )
 
 

@@ -45,8 +45,8 @@ def request_body(
         StageRefused: a function's parameters are not JSON, or the API has no such extra parameter.
     """
     fields: dict[str, Any] = {"contents": contents(request, signatures)}
-    if said := system(request.messages):
-        fields["systemInstruction"] = {"parts": [{"text": text} for text in said]}
+    if system_texts := system(request.messages):
+        fields["systemInstruction"] = {"parts": [{"text": text} for text in system_texts]}
     if request.functions:
         fields["tools"] = [{"functionDeclarations": [declared(address, function) for function in request.functions]}]
         fields["toolConfig"] = {"functionCallingConfig": _calling(request)}

@@ -26,7 +26,7 @@ from voicepipe.providers.net import grpc_errors, options
 from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.multiplex import decoded
 from voicepipe.providers.net.ws import SocketRules, VendorSocket
-from voicepipe.providers.stt.commit_assembler import Committed, Partial, Said
+from voicepipe.providers.stt.commit_assembler import Committed, Partial, TranscriptPart
 from voicepipe.providers.stt.keyterms import terms
 from voicepipe.providers.stt.manual_commit import PaddedSegment, manual_commit
 from voicepipe.registry import ProviderSettings, Spec
@@ -144,12 +144,12 @@ class _Wire:
         self.commit()
         return True
 
-    def read(self, message: str | bytes) -> Sequence[Said]:
+    def read(self, message: str | bytes) -> Sequence[TranscriptPart]:
         """Vendors add result types without notice: an unknown type is ignored."""
-        said = decoded(self._address, _message, message)
-        if said.error is not None:
-            raise grpc_errors.failure(self._address, said.error.code, said.error.message)
-        transcript = said.result.transcription if said.result is not None else None
+        decoded_message = decoded(self._address, _message, message)
+        if decoded_message.error is not None:
+            raise grpc_errors.failure(self._address, decoded_message.error.code, decoded_message.error.message)
+        transcript = decoded_message.result.transcription if decoded_message.result is not None else None
         if transcript is None:
             return ()
         text = transcript.transcript.strip()

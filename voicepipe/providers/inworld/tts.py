@@ -155,7 +155,7 @@ class _TurnCodec:
     def awaits_answer(self) -> bool:
         return bool(self._parts)
 
-    def say(self, clause: str) -> Sequence[str]:
+    def push(self, clause: str) -> Sequence[str]:
         texts = wrap(clause, MAX_CHARACTERS - 1, break_on_hyphens=False) or [clause]
         self._parts.append(len(texts))
         create = () if self._is_open else (self._message("create", self._settings),)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from voicepipe.ports.model import Called, Image, Message, Returned, Said, Text
+from voicepipe.ports.model import Called, Content, Image, Message, Returned, Text
 
 Piece = Text | Image | Called | Returned
 
@@ -32,8 +32,8 @@ class Speech:
 
 def system(conversation: Iterable[Message]) -> tuple[str, ...]:
     """Return the system messages in order; blank ones are left out."""
-    said = (m for m in conversation if isinstance(m, Said) and m.role == "system")
-    texts = (" ".join(part.text for part in m.parts if isinstance(part, Text)) for m in said)
+    system_messages = (m for m in conversation if isinstance(m, Content) and m.role == "system")
+    texts = (" ".join(part.text for part in m.parts if isinstance(part, Text)) for m in system_messages)
     return tuple(text for text in texts if text.strip())
 
 
@@ -58,9 +58,9 @@ def speeches(conversation: Iterable[Message]) -> list[Speech]:
                     made[-1].pieces.append(Text(OPENING))
                 _of(made, "assistant").append(message)
                 waiting.append(results[message.call_id])
-            case Said(role="system"):
+            case Content(role="system"):
                 continue
-            case Said():
+            case Content():
                 _give_back(made, waiting)
                 spoken = [p for p in message.parts if isinstance(p, Image) or p.text.strip()]
                 if spoken:

@@ -9,13 +9,13 @@ from typing import Final
 
 from voicepipe.errors import StageError
 from voicepipe.ports.model import (
+    Content,
     Finished,
     Image,
     Message,
     Model,
     ModelEvent,
     ModelRequest,
-    Said,
     Text,
     TextDelta,
     Usage,
@@ -115,7 +115,12 @@ class LocalModel:
         if request.functions and request.tool_choice not in ("auto", "none"):
             why = f"expected tool_choice auto or none, got {request.tool_choice!r}: a local LLM cannot call functions"
             raise self._link.refused(why, status=400)
-        if any(isinstance(part, Image) for said in request.messages if isinstance(said, Said) for part in said.parts):
+        if any(
+            isinstance(part, Image)
+            for message in request.messages
+            if isinstance(message, Content)
+            for part in message.parts
+        ):
             raise self._link.refused("expected text alone, got a picture: a local LLM sees none", status=400)
 
     def _job(self, request: ModelRequest) -> wire.Generate:
@@ -177,8 +182,10 @@ def _tokens(message: tuple[str, str]) -> int:
 
 def _plain(messages: tuple[Message, ...]) -> Messages:
     """Return (role, text) pairs of the messages. A user's text cannot contain the marks that separate roles."""
-    said = ((m.role, "".join(p.text for p in m.parts if isinstance(p, Text))) for m in messages if isinstance(m, Said))
-    return tuple((role, _speakable(text)) for role, text in said if text)
+    message = (
+        (m.role, "".join(p.text for p in m.parts if isinstance(p, Text))) for m in messages if isinstance(m, Content)
+    )
+    return tuple((role, _speakable(text)) for role, text in message if text)
 
 
 def _speakable(text: str) -> str:

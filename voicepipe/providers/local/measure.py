@@ -19,7 +19,7 @@ from typing import Final
 import soundfile
 
 from voicepipe.clock import monotonic_ms
-from voicepipe.ports.model import Model, ModelRequest, Said, Text, TextDelta
+from voicepipe.ports.model import Content, Model, ModelRequest, Text, TextDelta
 from voicepipe.ports.synthesizer import Synthesizer, Voice
 from voicepipe.ports.transcriber import Samples, Transcriber, TranscriptionOptions
 from voicepipe.providers.local import llm, stt, tts
@@ -36,7 +36,7 @@ CLAUSE: Final = "The capital of France is Paris,"
 LONG: Final = "It lies on the river Seine and has been an important city for more than two thousand years. " * 2
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """Print a line of the report."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
@@ -56,7 +56,7 @@ def resident_mb(pid: int) -> int:
 async def report(name: str, once: Callable[[int], Awaitable[int]], times: int) -> None:
     """Print the spread of what `once` measures."""
     values = [await once(n) for n in range(times)]
-    say(f"{name:<46} median {statistics.median(values):6.0f} ms   max {max(values):6.0f} ms   n {times}")
+    print_line(f"{name:<46} median {statistics.median(values):6.0f} ms   max {max(values):6.0f} ms   n {times}")
 
 
 async def final_ms(transcriber: Transcriber, samples: Samples) -> int:
@@ -84,7 +84,7 @@ async def first_sound_ms(synthesizer: Synthesizer, clause: str = CLAUSE) -> int:
     """Time from the clause to its first audio."""
     async with synthesizer.open(Voice(model=tts.MODEL)) as speech:
         began_ms = monotonic_ms()
-        speech.say(clause)
+        speech.push(clause)
         await anext(aiter(speech))
         return monotonic_ms() - began_ms
 
@@ -105,8 +105,8 @@ async def cancel(
         await asyncio.sleep(SETTLE_S)
         wasted_ms.append(cpu_ms(engine.pid) - cpu_before_ms)
     median, most = statistics.median(wasted_ms), max(wasted_ms)
-    say(f"cancel {name:<39} user free in {max(waited_ms)} ms at most, engine works on for")
-    say(f"{'':<46} median {median:6.0f} ms   max {most:6.0f} ms CPU")
+    print_line(f"cancel {name:<39} user free in {max(waited_ms)} ms at most, engine works on for")
+    print_line(f"{'':<46} median {median:6.0f} ms   max {most:6.0f} ms CPU")
 
 
 async def _forever(work: Callable[[], Awaitable[int]]) -> None:
@@ -116,7 +116,7 @@ async def _forever(work: Callable[[], Awaitable[int]]) -> None:
 
 def request(question: str, *, session: str) -> ModelRequest:
     """A question after the instructions."""
-    messages = (Said("system", (Text(INSTRUCTIONS),)), Said("user", (Text(question),)))
+    messages = (Content("system", (Text(INSTRUCTIONS),)), Content("user", (Text(question),)))
     return ModelRequest(model=llm.MODEL, messages=messages, session=session, temperature=0.0)
 
 
@@ -127,12 +127,12 @@ async def measure(clip: Path, folder: Path, *, times: int = 9) -> None:
         raise SystemExit(f"{clip}: expected mono at {STT_RATE_HZ} Hz, got {samples.shape} at {rate_hz} Hz")
 
     def on_progress(progress: Progress) -> None:
-        say(f"{progress.stage} {progress.state} {progress.took_ms or ''} {progress.why}")
+        print_line(f"{progress.stage} {progress.state} {progress.took_ms or ''} {progress.why}")
 
     path = folder / "e.sock"
     began_ms = monotonic_ms()
     async with start_engine(path, on_progress) as engine:
-        say(f"all ready after {monotonic_ms() - began_ms} ms, {resident_mb(engine.pid)} MB resident")
+        print_line(f"all ready after {monotonic_ms() - began_ms} ms, {resident_mb(engine.pid)} MB resident")
         settings = ProviderSettings(kind="local", options=(("socket", str(path)),))
         transcriber = stt.open_transcriber(Spec("local", stt.MODEL), settings)
         model = llm.open_model(Spec("local", llm.MODEL), settings)
@@ -155,7 +155,7 @@ async def measure(clip: Path, folder: Path, *, times: int = 9) -> None:
         await cancel("llm, while it writes", engine, lambda: _whole_ms(model, long), 0.4, times)
         await cancel("llm, while it reads", engine, lambda: _reading_ms(model), 0.3, times)
         await cancel("tts", engine, lambda: first_sound_ms(synthesizer, LONG), 0.02, times)
-        say(f"at the end {resident_mb(engine.pid)} MB resident")
+        print_line(f"at the end {resident_mb(engine.pid)} MB resident")
 
 
 async def _whole_ms(model: Model, request: ModelRequest) -> int:

@@ -85,17 +85,17 @@ class LocalSpeech:
         self._waiting: deque[tuple[int, str]] = deque()
         self._sound: deque[Spoken] = deque()  # audio of one sentence at most: no more is requested while there is some
         self._speaking: tuple[int, Exchange] | None = None
-        self._n_said = 0
+        self._n_clauses = 0
         self._changed = asyncio.Event()
         self._failure: StageError | None = None
         self._finished = self._closed = False
 
-    def say(self, clause: str) -> None:
+    def push(self, clause: str) -> None:
         """Queue this clause after the earlier ones."""
         if len(self._waiting) >= MAX_CLAUSES:
             self._failure = self._link.refused(f"expected {MAX_CLAUSES} waiting clauses at most")
-        self._waiting.extend((self._n_said, piece) for piece in pieces(clause))
-        self._n_said += 1
+        self._waiting.extend((self._n_clauses, piece) for piece in pieces(clause))
+        self._n_clauses += 1
         self._changed.set()
 
     def finish(self) -> None:

@@ -157,8 +157,8 @@ class AnswerReader:
         try:
             chunk = _decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            said = failures.quote(self._address, data[:80].decode(errors="replace"))
-            raise failures.broken(self._address, f"expected a chunk of an answer, got {said!r}") from None
+            quoted = failures.quote(self._address, data[:80].decode(errors="replace"))
+            raise failures.broken(self._address, f"expected a chunk of an answer, got {quoted!r}") from None
         if (len(chunk.error) and bytes(chunk.error) != b"null") or chunk.object == "error":
             raise failures.in_band(self._address, data)
         return chunk
@@ -166,14 +166,14 @@ class AnswerReader:
     def _choice(self, choice: _Choice) -> None:
         delta = choice.delta or choice.message
         if delta is not None:
-            self._say(_text(delta.content))
+            self._add_text(_text(delta.content))
             self._refused = self._refused or bool(delta.refusal)
             for position, call in enumerate(delta.tool_calls or ()):
                 self._call(call, position)
         if choice.finish_reason and not self.finished:
             self._finish(choice.finish_reason)
 
-    def _say(self, content: str) -> None:
+    def _add_text(self, content: str) -> None:
         if content and (text := self._thinking.push(content)):
             self._made.append(TextDelta(text))
 

@@ -77,8 +77,8 @@ class OpenAiEmbedder:
         try:
             data = msgspec.json.decode(body, type=_Answer).data
         except (msgspec.DecodeError, UnicodeDecodeError):
-            said = failures.quote(self._address, body[:80].decode(errors="replace"))
-            raise failures.broken(self._address, f"expected JSON with vectors, got {said!r}") from None
+            quoted = failures.quote(self._address, body[:80].decode(errors="replace"))
+            raise failures.broken(self._address, f"expected JSON with vectors, got {quoted!r}") from None
         if data is None:
             raise failures.in_band(self._address, body)
         ordered = sorted(data, key=lambda each: each.index)

@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 from voicepipe.audio.encoding import AudioEncoding
 from voicepipe.audio.samples import PcmJoiner
 from voicepipe.errors import StageError
-from voicepipe.ports.model import CallDelta, Called, Finished, ModelRequest, Said, Text, TextDelta
+from voicepipe.ports.model import CallDelta, Called, Content, Finished, ModelRequest, Text, TextDelta
 from voicepipe.ports.speech_model import SpeechConversation, SpeechModel, SpeechModelEvent, SpeechOptions, WordsComplete
 from voicepipe.ports.speech_price import SpeechUsage
 from voicepipe.ports.synthesizer import RATE_HZ, Spoken
@@ -137,7 +137,7 @@ class _Answer:
 
     def __init__(self, address: ProviderAddress) -> None:
         self.id = ""
-        self.entry = HistoryEntry(Said("assistant", ()))
+        self.entry = HistoryEntry(Content("assistant", ()))
         """The message that it becomes."""
 
         self.calls: list[HistoryEntry] = []
@@ -194,7 +194,7 @@ class _Answer:
             return Spoken(0, samples) if len(samples) else None
         if event.type in wire.WORDS and event.delta:
             self._text += event.delta
-            self.entry.message = Said("assistant", (Text(self._text),))
+            self.entry.message = Content("assistant", (Text(self._text),))
             return TextDelta(event.delta)
         if event.type in wire.WORDS_COMPLETE:
             return WordsComplete()

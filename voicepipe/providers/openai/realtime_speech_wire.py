@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from voicepipe.errors import StageError
-from voicepipe.ports.model import Called, Function, Image, Message, ModelRequest, Returned, Said, Text
+from voicepipe.ports.model import Called, Content, Function, Image, Message, ModelRequest, Returned, Text
 from voicepipe.ports.speech_price import SpeechUsage
 from voicepipe.providers.net import failures
 from voicepipe.providers.net.address import ProviderAddress
@@ -160,7 +160,7 @@ def item_of(item_id: str, message: Message) -> dict[str, Any]:
             }
         case Returned(call_id, output):
             return {"id": item_id, "type": "function_call_output", "call_id": call_id, "output": output}
-        case Said(role, parts):
+        case Content(role, parts):
             kind = "output_text" if role == "assistant" else "input_text"
             content = [_part(kind, part) for part in parts]
             return {"id": item_id, "type": "message", "role": role, "content": content}

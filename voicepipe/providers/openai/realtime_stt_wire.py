@@ -18,7 +18,7 @@ from voicepipe.providers.net import failures
 from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.multiplex import decoded
 from voicepipe.providers.net.ws import VendorSocket
-from voicepipe.providers.stt.commit_assembler import Committed, Partial, Said
+from voicepipe.providers.stt.commit_assembler import Committed, Partial, TranscriptPart
 from voicepipe.providers.stt.manual_commit import PaddedSegment
 
 COMMIT: Final = '{"type":"input_audio_buffer.commit"}'
@@ -121,7 +121,7 @@ class OpenAiWire:
         self._segment.end_unpadded(CLEAR)
         return False
 
-    def read(self, message: str | bytes) -> Sequence[Said]:
+    def read(self, message: str | bytes) -> Sequence[TranscriptPart]:
         """Vendors add event types without notice: an unknown type is ignored."""
         event = event_of(self._address, message)
         match event.type:
@@ -135,18 +135,18 @@ class OpenAiWire:
                 self._texts = {item: text for item, text in self._texts.items() if item in self._order}
         return ()
 
-    def _delta(self, item: str, delta: str) -> Sequence[Said]:
+    def _delta(self, item: str, delta: str) -> Sequence[TranscriptPart]:
         self._texts[item] = self._texts.get(item, "") + delta
         if self._order and self._order[0] != item:
             return ()
         return (Partial(self._texts[item].strip()),)
 
-    def _completed(self, event: _Event) -> Sequence[Said]:
+    def _completed(self, event: _Event) -> Sequence[TranscriptPart]:
         item, languages = event.item_id, event.languages
         if item not in self._order:
             self._order.append(item)
         self._done[item] = Committed(event.transcript.strip(), languages[0].code or None if languages else None)
-        done: list[Said] = []
+        done: list[TranscriptPart] = []
         while self._order and self._order[0] in self._done:
             first = self._order.popleft()
             self._texts.pop(first, None)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from voicepipe.errors import StageRefused
-from voicepipe.ports.model import Called, Function, Image, Message, ModelRequest, Returned, Said, Text
+from voicepipe.ports.model import Called, Content, Function, Image, Message, ModelRequest, Returned, Text
 from voicepipe.providers.llm import call_ids as ids
 from voicepipe.providers.llm import strict_roles
 from voicepipe.providers.llm.extra_params import passed_on
@@ -84,8 +84,8 @@ def messages(conversation: Iterable[Message]) -> list[dict[str, Any]]:
 
 
 def _messages(address: ProviderAddress, request: ModelRequest, options: OpenAiOptions) -> list[dict[str, Any]]:
-    said = (m for m in request.messages if isinstance(m, Said))
-    if options.text_only and any(isinstance(part, Image) for m in said for part in m.parts):
+    contents = (m for m in request.messages if isinstance(m, Content))
+    if options.text_only and any(isinstance(part, Image) for m in contents for part in m.parts):
         raise StageRefused(address.stage, provider=address.name, why="the API takes no images", retryable=False)
     named = tuple(
         replace(m, call_id=_id(m.call_id, options)) if isinstance(m, Called | Returned) else m for m in request.messages
@@ -103,7 +103,7 @@ def _id(call_id: str, options: OpenAiOptions) -> str:
     return ids.nine(call_id) if options.call_ids == "nine" else call_id
 
 
-def _content(message: Said) -> str | list[dict[str, Any]]:
+def _content(message: Content) -> str | list[dict[str, Any]]:
     if all(isinstance(part, Text) for part in message.parts):
         # A plain string: some servers (SambaNova) accept nothing else.
         return " ".join(part.text for part in message.parts if isinstance(part, Text) and part.text)

@@ -98,8 +98,8 @@ class _OpenAiTranscriber:
         try:
             read = msgspec.json.decode(body, type=_Answer)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            said = failures.quote(self._address, body[:80].decode(errors="replace"))
-            raise failures.broken(self._address, f"expected JSON with a text, got {said!r}") from None
+            quoted = failures.quote(self._address, body[:80].decode(errors="replace"))
+            raise failures.broken(self._address, f"expected JSON with a text, got {quoted!r}") from None
         if read.text is None:
             raise failures.in_band(self._address, body)
         return Transcribed(read.text.strip(), tuple(TimedWord(w.start, w.end, w.word) for w in read.words or ()))

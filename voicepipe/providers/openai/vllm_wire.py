@@ -13,7 +13,7 @@ from typing import Final
 from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.ws import VendorSocket
 from voicepipe.providers.openai.realtime_stt_wire import event_of
-from voicepipe.providers.stt.commit_assembler import Committed, Partial, Said
+from voicepipe.providers.stt.commit_assembler import Committed, Partial, TranscriptPart
 
 RATE_HZ: Final = 16_000
 
@@ -64,7 +64,7 @@ class VllmWire:
         self.commit()
         return True
 
-    def read(self, message: str | bytes) -> Sequence[Said]:
+    def read(self, message: str | bytes) -> Sequence[TranscriptPart]:
         """Vendors add event types without notice: an unknown type is ignored."""
         event = event_of(self._address, message)
         match event.type:

@@ -126,15 +126,15 @@ class _Wire:
 class _TurnCodec:
     def __init__(self, address: ProviderAddress, key: str) -> None:
         self._address, self._key = address, key
-        self._n_said = self._clause = self._n_done = 0
+        self._n_clauses = self._clause = self._n_done = 0
 
     @property
     def awaits_answer(self) -> bool:
-        return self._n_said > self._n_done
+        return self._n_clauses > self._n_done
 
-    def say(self, clause: str) -> Sequence[str]:
-        context = f"{self._key}.{self._n_said}"
-        self._n_said += 1
+    def push(self, clause: str) -> Sequence[str]:
+        context = f"{self._key}.{self._n_clauses}"
+        self._n_clauses += 1
         return _message(text=f"{clause} ", contextId=context), _message(operation="flush")
 
     def finish(self) -> Sequence[str]:

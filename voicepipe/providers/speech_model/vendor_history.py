@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from voicepipe.ports.model import Called, Message, ModelRequest, Returned, Said, Text
+from voicepipe.ports.model import Called, Content, Message, ModelRequest, Returned, Text
 from voicepipe.turn.endpointing.completeness import same_words
 
 
@@ -55,11 +55,11 @@ class HistoryChanges:
 
 def instructions_of(request: ModelRequest) -> str:
     """Return all that the system says, in one text: the model reads it anew for each answer."""
-    system = (each for each in request.messages if isinstance(each, Said) and each.role == "system")
+    system = (each for each in request.messages if isinstance(each, Content) and each.role == "system")
     return "\n\n".join(text for each in system if (text := text_of(each)))
 
 
-def text_of(message: Said) -> str:
+def text_of(message: Content) -> str:
     """Return the text of a message."""
     return " ".join(part.text for part in message.parts if isinstance(part, Text))
 
@@ -73,7 +73,7 @@ class VendorHistory:
     def sync(self, request: ModelRequest, *, spoken: bool) -> HistoryChanges:
         """Make this history the conversation of `request`, and return what that changes. With `spoken`, its last
         message is audio."""
-        messages = tuple(m for m in request.messages if not (isinstance(m, Said) and m.role == "system"))
+        messages = tuple(m for m in request.messages if not (isinstance(m, Content) and m.role == "system"))
         last = messages[-1] if spoken and messages else None
         known, truncated = self._known(messages, continues=last is not None)
         retained, gone = self.entries[:known], self.entries[known:]
@@ -109,14 +109,14 @@ class VendorHistory:
 def _same(entry: HistoryEntry, message: Message, *, continues: bool) -> bool:
     known = entry.message
     match known, message:
-        case Said(role="assistant"), Said(role="assistant"):
+        case Content(role="assistant"), Content(role="assistant"):
             return _words(known) == _words(message)
-        case Said(role="user"), Said(role="user") if entry.spoken:
+        case Content(role="user"), Content(role="user") if entry.spoken:
             begun = _words(message)[: len(_words(known))]
             return same_words(" ".join(begun) if continues else text_of(message), text_of(known))
         case Called(call_id), Called(other_id):
             return call_id == other_id
-        case Said() | Returned() | Called(), _:
+        case Content() | Returned() | Called(), _:
             return known == message and not continues
     return False
 
@@ -124,7 +124,7 @@ def _same(entry: HistoryEntry, message: Message, *, continues: bool) -> bool:
 def _played_ms(entry: HistoryEntry, message: Message) -> int | None:
     """Return how much of an answer's audio was played, by its words; None: all of it, or it is another message."""
     known = entry.message
-    if not (isinstance(known, Said) and isinstance(message, Said) and known.role == message.role == "assistant"):
+    if not (isinstance(known, Content) and isinstance(message, Content) and known.role == message.role == "assistant"):
         return None
     all_words, voiced = _words(known), _words(message)
     if not entry.audio_ms or len(voiced) >= len(all_words) or voiced != all_words[: len(voiced)]:
@@ -133,4 +133,4 @@ def _played_ms(entry: HistoryEntry, message: Message) -> int | None:
 
 
 def _words(message: Message) -> list[str]:
-    return text_of(message).split() if isinstance(message, Said) else []
+    return text_of(message).split() if isinstance(message, Content) else []

@@ -31,7 +31,7 @@ class Committed:
     language: str | None = None
 
 
-Said = Partial | Committed
+TranscriptPart = Partial | Committed
 
 
 @dataclass(slots=True, eq=False)
@@ -112,23 +112,23 @@ class CommitAssembler:
 
     # --- the vendor ---------------------------------------------------------------------------
 
-    def take(self, said: Said) -> TranscriptEvent | None:
+    def take(self, part: TranscriptPart) -> TranscriptEvent | None:
         """Return the new texts from a vendor's answer, if any."""
-        match said:
+        match part:
             case Partial(text):
                 utterance = self._waiting[0].utterance if self._waiting else self._utterance
                 return None if utterance is None else self._grown(utterance, text)
             case Committed():
-                return self._answered(said)
+                return self._answered(part)
 
-    def _answered(self, said: Committed) -> TranscriptEvent | None:
+    def _answered(self, part: Committed) -> TranscriptEvent | None:
         # No commit waits: the vendor ended a segment that got too long for it.
         commit = self._waiting.popleft() if self._waiting else _Commit(self._utterance, 0)
         utterance = commit.utterance
         if utterance is None:
             return None
-        utterance.parts.append(said.text)
-        utterance.language = said.language or utterance.language
+        utterance.parts.append(part.text)
+        utterance.language = part.language or utterance.language
         if commit.flush:
             utterance.partial = ""
             return self._final(utterance, commit.flush)

@@ -17,7 +17,7 @@ from voicepipe.ports.provider_events import TranscriberConnected
 from voicepipe.ports.transcriber import Final, Samples, TranscriptEvent, TranscriptStream
 from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.ws import SocketRules, VendorSocket, dial
-from voicepipe.providers.stt.commit_assembler import CommitAssembler, Said
+from voicepipe.providers.stt.commit_assembler import CommitAssembler, TranscriptPart
 from voicepipe.providers.stt.transcript_queue import TranscriptQueue
 from voicepipe.tasks import background_tasks
 
@@ -44,7 +44,7 @@ class CommitProtocol(Protocol):
         """Discard the segment. True: the vendor can only commit it, and will answer that commit."""
         ...
 
-    def read(self, message: str | bytes) -> Sequence[Said]:
+    def read(self, message: str | bytes) -> Sequence[TranscriptPart]:
         """Return the result of a message, in the order of the commits.
 
         Raises:
@@ -169,8 +169,8 @@ class _Stream:
         finally:
             self._wait = None
         self._received_s = clock.loop_s()
-        for said in self._wire.read(message):
-            text = self._commits.take(said)
+        for part in self._wire.read(message):
+            text = self._commits.take(part)
             if text is not None:
                 await self._texts.put(text)
 

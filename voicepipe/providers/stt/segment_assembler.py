@@ -87,7 +87,7 @@ class _Utterance:
     reported: str = ""
     """The text returned last, so that no text is returned twice."""
 
-    said: str = ""
+    sent: str = ""
     """The text last returned as final."""
 
     language: str | None = None
@@ -253,7 +253,7 @@ class SegmentAssembler:
 
     def _grown(self, utterance: _Utterance, segment: Segment) -> TranscriptEvent | None:
         text = utterance.text
-        if segment.final and (segment.speech_ended or segment.requested) and text != utterance.said:
+        if segment.final and (segment.speech_ended or segment.requested) and text != utterance.sent:
             return self._final(utterance, 0)
         if text in ("", utterance.reported):
             return None
@@ -261,7 +261,7 @@ class SegmentAssembler:
         return Interim(utterance.number, text)
 
     def _final(self, utterance: _Utterance, flush: int) -> Final:
-        utterance.reported = utterance.said = utterance.text
+        utterance.reported = utterance.sent = utterance.text
         return Final(utterance.number, flush, utterance.text, utterance.language, self._timed(utterance))
 
     def _timed(self, utterance: _Utterance) -> tuple[TimedWord, ...]:

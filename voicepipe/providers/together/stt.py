@@ -20,7 +20,7 @@ from voicepipe.providers.net import options
 from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.ws import SocketRules, VendorSocket
 from voicepipe.providers.openai.realtime_stt_wire import COMMIT, append, event_of
-from voicepipe.providers.stt.commit_assembler import Committed, Partial, Said
+from voicepipe.providers.stt.commit_assembler import Committed, Partial, TranscriptPart
 from voicepipe.providers.stt.manual_commit import PaddedSegment, manual_commit
 from voicepipe.registry import ProviderSettings, Spec
 
@@ -79,7 +79,7 @@ class _Wire:
         self.commit()
         return True
 
-    def read(self, message: str | bytes) -> Sequence[Said]:
+    def read(self, message: str | bytes) -> Sequence[TranscriptPart]:
         """Vendors add event types without notice: an unknown type is ignored."""
         event = event_of(self._address, message)
         match event.type:

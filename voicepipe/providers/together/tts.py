@@ -98,7 +98,7 @@ class _TurnCodec:
     def awaits_answer(self) -> bool:
         return self._n_unfinished > 0
 
-    def say(self, clause: str) -> Sequence[str]:
+    def push(self, clause: str) -> Sequence[str]:
         self._n_unfinished += 1
         return _message(type="input_text_buffer.append", text=f"{clause} "), COMMIT
 

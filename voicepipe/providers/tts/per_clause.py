@@ -59,7 +59,7 @@ class _Clauses:
 
     def __init__(self, address: ProviderAddress, stream: Stream, voice: Voice, owned: BackgroundTasks) -> None:
         self._address, self._stream, self._voice, self._owned = address, stream, voice, owned
-        self._n_said = 0
+        self._n_clauses = 0
         # Full means a turn without end: refuse, and the iterator raises it.
         self._waiting: deque[_Clause] = deque()
         self._requested: deque[_Clause] = deque()  # at most 1 + AHEAD, bounded by _ask
@@ -67,13 +67,13 @@ class _Clauses:
         self._finished = False
         self._failure: StageError | None = None
 
-    def say(self, clause: str) -> None:
+    def push(self, clause: str) -> None:
         if len(self._waiting) == MAX_CLAUSES:
             why = f"expected at most {MAX_CLAUSES} waiting clauses, got more"
             self._failure = StageRefused(self._address.stage, provider=self._address.name, why=why, retryable=False)
             return
-        self._waiting.append(_Clause(self._n_said, clause))
-        self._n_said += 1
+        self._waiting.append(_Clause(self._n_clauses, clause))
+        self._n_clauses += 1
         self._request_next()
 
     def finish(self) -> None:

@@ -68,7 +68,7 @@ M = TypeVar("M", contravariant=True)
 class TurnCodec(Protocol[M]):
     """A turn at the vendor: creates its messages, parses the answers, and tracks its open contexts."""
 
-    def say(self, clause: str) -> Sequence[str]:
+    def push(self, clause: str) -> Sequence[str]:
         """Return the messages that synthesize a clause after the earlier ones, at once."""
         ...
 
@@ -168,9 +168,9 @@ class _Speech(Generic[B]):
 
     # --- the turn -----------------------------------------------------------------------------
 
-    def say(self, clause: str) -> None:
+    def push(self, clause: str) -> None:
         self._has_words = self._has_words or any(map(str.isalnum, clause))
-        self._send(self._codec.say(clause))
+        self._send(self._codec.push(clause))
 
     def finish(self) -> None:
         self._finished = True

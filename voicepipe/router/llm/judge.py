@@ -9,7 +9,7 @@ from typing import Final
 
 from voicepipe import clock
 from voicepipe.errors import StageError, StageTimeout
-from voicepipe.ports.model import Attempted, Model, ModelRequest, Said, Text, TextDelta, Usage, text_chars
+from voicepipe.ports.model import Attempted, Content, Model, ModelRequest, Text, TextDelta, Usage, text_chars
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.health import record_failure
 from voicepipe.router.llm.usage import attempted, tokens_of
@@ -46,7 +46,7 @@ def judge_request(candidate: Candidate, question: str) -> ModelRequest:
     """Return the request for a verdict on a question."""
     return ModelRequest(
         model=candidate.spec.partition("/")[2],
-        messages=(Said("system", (Text(PROMPT),)), Said("user", (Text(question[:MAX_CHARS]),))),
+        messages=(Content("system", (Text(PROMPT),)), Content("user", (Text(question[:MAX_CHARS]),))),
         max_output_tokens=MAX_TOKENS,
     )
 

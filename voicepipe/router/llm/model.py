@@ -13,7 +13,7 @@ from typing import Final
 from voicepipe import clock
 from voicepipe.errors import ConfigError, StageRefused
 from voicepipe.freeing import FreeingTaskGroup
-from voicepipe.ports.model import Model, ModelEvent, ModelRequest, Said, Text, text_chars
+from voicepipe.ports.model import Content, Model, ModelEvent, ModelRequest, Text, text_chars
 from voicepipe.router.llm.probe import Probes
 from voicepipe.router.llm.request import RoutedAnswer
 from voicepipe.router.policies import Experiment, PoolChoice, RoutingQuery, Rule, pool_of
@@ -186,6 +186,6 @@ def _capped(request: ModelRequest, max_tokens: int) -> ModelRequest:
 def latest_words(request: ModelRequest) -> str:
     """Return the user's latest words."""
     for message in reversed(request.messages):
-        if isinstance(message, Said) and message.role == "user":
+        if isinstance(message, Content) and message.role == "user":
             return " ".join([part.text for part in message.parts if isinstance(part, Text)])
     return ""

@@ -265,14 +265,14 @@ class RoutedAnswer:
             self._dismiss(self._continuation)
         match event:
             case TextDelta():
-                self._say(event if call.joiner is None else TextDelta(call.joiner.push(event.text)))
+                self._send_text(event if call.joiner is None else TextDelta(call.joiner.push(event.text)))
             case CallDelta():
                 self._calls_function = True
                 self._events.put(event)
             case Finished():
                 pass
 
-    def _say(self, event: TextDelta) -> None:
+    def _send_text(self, event: TextDelta) -> None:
         if event.text:
             self._text += event.text
             self._events.put(event)

@@ -82,15 +82,15 @@ class AudioCache:
     def __contains__(self, key: str) -> bool:
         return key in self._sizes
 
-    def was_said(self, key: str) -> bool:
+    def was_requested(self, key: str) -> bool:
         """Return whether the key was requested before: a clause spoken only once is not worth the disk space or the
         write."""
-        said = key in self._seen
+        requested = key in self._seen
         self._seen[key] = None
         self._seen.move_to_end(key)
         if len(self._seen) > SEEN:
             self._seen.popitem(last=False)
-        return said
+        return requested
 
     async def read(self, key: str) -> CachedAudio | None:
         """Return the audio; None when there is none that is complete and recent enough."""

@@ -73,11 +73,11 @@ class _Run:
         # Full means that the turn has audio in hand: the synthesizer waits, and so does its vendor.
         self.sound: asyncio.Queue[SpeechEvent | Exception | None] = asyncio.Queue(maxsize=10)
 
-    def say(self, key: str, clause: str) -> None:
+    def push(self, key: str, clause: str) -> None:
         self.keys.append(key)
         self.texts.append(clause)
         if self.speech is not None:
-            self.speech.say(clause)
+            self.speech.push(clause)
 
     def finish(self) -> None:
         self.is_finished = True
@@ -93,7 +93,7 @@ class _CachingSpeech:
         self._runs: deque[_Run] = deque()  # a turn has tens of clauses
         self._events: deque[SpeechEvent] = deque()  # likewise, and some for each of the synthesizer's runs
         self._last: _Run | None = None
-        self._n_said = 0
+        self._n_clauses = 0
         self._finished = self._left = False
         self._changed = asyncio.Event()
         self._failure: Exception | None = None
@@ -101,18 +101,18 @@ class _CachingSpeech:
 
     # --- the turn -----------------------------------------------------------------------------
 
-    def say(self, clause: str) -> None:
+    def push(self, clause: str) -> None:
         key = self._stored.key(self._voice, clause)
         is_stored = key in self._stored.store
         if is_stored or self._last is None:
             run = self._begin()
-            run.say(key, clause)
+            run.push(key, clause)
             work = self._play_cached(run) if is_stored else self._speak(run)
-            self._owned.start(work, name=f"tts-{self._n_said}")
+            self._owned.start(work, name=f"tts-{self._n_clauses}")
             self._last = None if is_stored else run
         else:
-            self._last.say(key, clause)
-        self._n_said += 1
+            self._last.push(key, clause)
+        self._n_clauses += 1
 
     def finish(self) -> None:
         if self._last is not None:
@@ -158,7 +158,7 @@ class _CachingSpeech:
     def _begin(self) -> _Run:
         if self._last is not None:
             self._last.finish()
-        run = _Run(self._n_said)
+        run = _Run(self._n_clauses)
         self._runs.append(run)
         self._changed.set()
         return run
@@ -187,7 +187,7 @@ class _CachingSpeech:
             async with self._stored.inner.open(self._voice) as speech:
                 run.speech = speech
                 for text in run.texts:
-                    speech.say(text)
+                    speech.push(text)
                 if run.is_finished:
                     speech.finish()
                 async for event in speech:
@@ -212,7 +212,7 @@ class _CachingSpeech:
         if whole is None or self._left:
             return
         clause, sound = whole
-        if clause < len(run.keys) and self._stored.store.was_said(run.keys[clause]):
+        if clause < len(run.keys) and self._stored.store.was_requested(run.keys[clause]):
             self._stored.store.keep(run.keys[clause], sound)
 
 

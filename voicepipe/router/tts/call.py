@@ -66,14 +66,14 @@ class SynthesizerCall(RacingCall[Spoken]):
         self._finished = False
         self._speech: Speech | None = None
 
-    def say(self, clauses: Sequence[str]) -> None:
+    def push(self, clauses: Sequence[str]) -> None:
         """Add clauses to speak."""
         for clause in clauses:
             self.n_chars += len(clause)
             if self._speech is None:
                 self._unsent.append(clause)
             else:
-                self._speech.say(clause)
+                self._speech.push(clause)
 
     def finish(self) -> None:
         """Mark the end: no clause follows."""
@@ -104,7 +104,7 @@ class SynthesizerCall(RacingCall[Spoken]):
     def _begin(self, speech: Speech) -> None:
         self._speech = speech
         for clause in self._unsent:
-            speech.say(clause)
+            speech.push(clause)
         self._unsent = []
         if self._finished:
             speech.finish()

@@ -69,12 +69,12 @@ class Progress:
         for clause in range(max(0, self.clause), len(clauses)):
             words = clauses[clause].split()
             is_begun = clause == self.clause
-            n_said = min(self._n_said(words), len(words)) if is_begun else 0
+            n_spoken = min(self._n_spoken(words), len(words)) if is_begun else 0
             if is_begun:
-                self._by_another(n_said)
-            if n_said < len(words):
+                self._by_another(n_spoken)
+            if n_spoken < len(words):
                 before = () if self._was_audible else clauses[:clause]
-                return Rest(clause, " ".join((*before, *words[n_said:])), self._played_ms if is_begun else 0)
+                return Rest(clause, " ".join((*before, *words[n_spoken:])), self._played_ms if is_begun else 0)
         return None
 
     @property
@@ -93,7 +93,7 @@ class Progress:
         self._whole_ms += self._played_ms
         self._char_ms = self._whole_ms / max(1, self._whole_chars)
 
-    def _n_said(self, words: list[str]) -> int:
+    def _n_spoken(self, words: list[str]) -> int:
         """Return how many of the latest clause's words were played: by their times, or else by how long its audio
         is. Silence has none."""
         if not self._is_audible:
@@ -101,11 +101,11 @@ class Progress:
         if self._words:
             return self._n_before + sum(word.start_ms + WORD_MS <= self._played_ms for word in self._words)
         sounded_ms = self._played_ms - self._before_ms - self._n_silent * 1_000 // RATE_HZ
-        n_said, at_ms = self._n_before, 0.0
+        n_spoken, at_ms = self._n_before, 0.0
         for word in words[self._n_before :]:
             at_ms += len(word) * self._char_ms
             if at_ms > sounded_ms:
                 break
             at_ms += self._char_ms
-            n_said += 1
-        return n_said
+            n_spoken += 1
+        return n_spoken

@@ -93,10 +93,10 @@ class RoutedSpeech:
 
     # --- the turn -----------------------------------------------------------------------------
 
-    def say(self, clause: str) -> None:
+    def push(self, clause: str) -> None:
         self._clauses.append(clause)
         for call in self._running_calls():
-            call.say((clause,))
+            call.push((clause,))
         if len(self._clauses) == 1:
             self._runner.begin(clock.monotonic_ms())
         self._watch()
@@ -136,7 +136,7 @@ class RoutedSpeech:
 
     def _run(self, call: SynthesizerCall, clauses: Sequence[str]) -> None:
         self._runner.add(call)
-        call.say(clauses)
+        call.push(clauses)
         if self._finished:
             call.finish()
         call.task = self._owned.start(call.run(self), name=f"tts-{call.spec}")
@@ -235,11 +235,11 @@ class RoutedSpeech:
             self.give_up()
             return
         clause = len(self._clauses) if rest is None else rest.clause
-        say = () if rest is None else (rest.text, *self._clauses[clause + 1 :])
+        push = () if rest is None else (rest.text, *self._clauses[clause + 1 :])
         attempt = Attempt(len(self._runner.calls), candidate, "continuation", clock.monotonic_ms())
         played_ms = rest.played_ms if rest else 0
         speaker = self._speakers[candidate.spec]
-        self._run(SynthesizerCall(attempt, speaker, self._voice, clause=clause, played_ms=played_ms), say)
+        self._run(SynthesizerCall(attempt, speaker, self._voice, clause=clause, played_ms=played_ms), push)
         self._watch()
 
     def _failed(self) -> set[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from voicepipe.auth.claims import Claims
 from voicepipe.auth.request_credentials import Handshake
-from voicepipe.ports.model import Called, Function, Image, Message, ModelRequest, Returned, Said, Text
+from voicepipe.ports.model import Called, Content, Function, Image, Message, ModelRequest, Returned, Text
 from voicepipe.protocol.chat_messages import (
     AssistantMessage,
     ChatMessage,
@@ -99,13 +99,13 @@ def messages(written: Iterable[ChatMessage]) -> Iterator[Message]:
     for message in written:
         match message:
             case SystemMessage(content) | DeveloperMessage(content):
-                yield Said("system", _texts(content))
+                yield Content("system", _texts(content))
             case UserMessage(content):
                 pieces = (TextPart(content),) if isinstance(content, str) else content
-                yield Said("user", tuple(_image(p) if isinstance(p, ImagePart) else Text(p.text) for p in pieces))
+                yield Content("user", tuple(_image(p) if isinstance(p, ImagePart) else Text(p.text) for p in pieces))
             case AssistantMessage(content, calls):
                 if content:
-                    yield Said("assistant", _texts(content))
+                    yield Content("assistant", _texts(content))
                 for call in calls or ():
                     yield Called(call.id, call.function.name, call.function.arguments)
             case ToolMessage(content, call_id):

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from voicepipe.auth.claims import Claims
 from voicepipe.auth.request_credentials import Handshake
-from voicepipe.ports.model import Function, ModelRequest, Said, Text, Usage
+from voicepipe.ports.model import Content, Function, ModelRequest, Text, Usage
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.server.chat_ports import ChatRoute
 from voicepipe.server.context import ServerContext
@@ -46,7 +46,7 @@ async def apply_token_policy(
     _check_locks(requested, locked, session, config)
     changes: dict[str, Any] = {"metadata": tuple((dict(request.metadata) | claims.routing).items())}
     if "instructions" in locked or ("instructions" in config and not requested.instruction_field):
-        changes["messages"] = (Said("system", (Text(session.instructions),)), *request.messages)
+        changes["messages"] = (Content("system", (Text(session.instructions),)), *request.messages)
     if locked & {"tools", "tool_choice"}:
         tools = (Function(tool.name, tool.description, tool.parameters_json, tool.strict) for tool in session.tools)
         choice = "auto" if session.tool_server else session.tool_choice

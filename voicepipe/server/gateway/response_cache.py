@@ -21,12 +21,12 @@ import msgspec
 
 from voicepipe import clock
 from voicepipe.ports.model import (
+    Content,
     Finished,
     Image,
     ModelEvent,
     ModelRequest,
     Routed,
-    Said,
     TextDelta,
     Usage,
 )
@@ -179,7 +179,7 @@ class ResponseCache:
         messages = [
             (each.role, [part.text for part in each.parts if not isinstance(part, Image)])
             for each in request.messages
-            if isinstance(each, Said)
+            if isinstance(each, Content)
         ]
         limits = (request.max_output_tokens, request.temperature, request.passed)
         models = (route.name, route.specs, route.reached, request.models)  # a name may have other models after a reload
@@ -193,7 +193,7 @@ class ResponseCache:
         if request.functions or not (request.temperature == 0 or self._settings.any_temperature):
             return False
         return all(
-            isinstance(each, Said) and not any(isinstance(part, Image) for part in each.parts)
+            isinstance(each, Content) and not any(isinstance(part, Image) for part in each.parts)
             for each in request.messages
         )
 

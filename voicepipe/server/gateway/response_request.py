@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from voicepipe.ports.model import Called, Function, Image, Message, Returned, Said, Text
+from voicepipe.ports.model import Called, Content, Function, Image, Message, Returned, Text
 from voicepipe.protocol.response_rest_items import (
     CallItem,
     InputImage,
@@ -25,7 +25,7 @@ from voicepipe.server.gateway.response_conversation import Conversation
 
 def answer_request_of_response(requested: ResponseRequest, conversation: Conversation) -> AnswerRequest:
     """Return a request of `/v1/responses` in the form that both endpoints share."""
-    instructions = (Said("system", (Text(requested.instructions),)),) if requested.instructions else ()
+    instructions = (Content("system", (Text(requested.instructions),)),) if requested.instructions else ()
     extension = requested.voicepipe
     return AnswerRequest(
         model=requested.model,
@@ -60,12 +60,12 @@ def messages_of(items: Iterable[Item]) -> Iterator[Message]:
     for item in items:
         match item:
             case MessageItem("user", content):
-                yield Said("user", tuple(map(_part, parts_of(content))))
+                yield Content("user", tuple(map(_part, parts_of(content))))
             case MessageItem("assistant", content):
                 if texts := _texts(content):
-                    yield Said("assistant", texts)
+                    yield Content("assistant", texts)
             case MessageItem(content=content):
-                yield Said("system", _texts(content))
+                yield Content("system", _texts(content))
             case CallItem(call_id, name, arguments):
                 yield Called(call_id, name, arguments)
             case OutputItem(call_id, output):

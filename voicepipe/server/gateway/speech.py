@@ -144,7 +144,7 @@ class _SpeechResponder:
     async def answer(self) -> web.StreamResponse:
         async with self._resolved.route.synthesizer.open(self._resolved.voice) as speech:
             for clause in self._clauses:
-                speech.say(clause)
+                speech.push(clause)
             speech.finish()
             writer = await self._encode(self._format.open, RATE_HZ)
             async for event in speech:

@@ -7,7 +7,7 @@ from typing import Final
 
 from voicepipe.clock import monotonic_ms
 from voicepipe.errors import StageBroken
-from voicepipe.ports.model import Message, ModelRequest, Said, Text, TextDelta
+from voicepipe.ports.model import Content, Message, ModelRequest, Text, TextDelta
 from voicepipe.server.chat_ports import ChatModels, ChatRoute
 from voicepipe.server.gateway.chat_usage import ChatUsage
 
@@ -99,7 +99,7 @@ class TextTranslator:
         return None if None in costs else sum(each or 0.0 for each in costs)
 
     def _messages(self, text: str) -> tuple[Message, ...]:
-        messages: list[Message] = [Said("system", (Text(self._instructions),))]
+        messages: list[Message] = [Content("system", (Text(self._instructions),))]
         for original, translated in self._earlier:
-            messages += [Said("user", (Text(original),)), Said("assistant", (Text(translated),))]
-        return (*messages, Said("user", (Text(text),)))
+            messages += [Content("user", (Text(original),)), Content("assistant", (Text(translated),))]
+        return (*messages, Content("user", (Text(text),)))

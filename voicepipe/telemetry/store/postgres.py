@@ -117,19 +117,19 @@ async def open_pool(
             },
         )
     except (OSError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as why:
-        raise ConfigError(f"records.url: {redact(url)} can't be reached: {_said(why)}") from None
+        raise ConfigError(f"records.url: {redact(url)} can't be reached: {_text_of(why)}") from None
     try:
         async with pool.acquire() as connection:
             await prepare(connection)
     except BaseException as why:
         pool.terminate()
         if isinstance(why, (OSError, TimeoutError, asyncpg.PostgresError)):
-            raise ConfigError(f"records.url: the tables can't be made in {redact(url)}: {_said(why)}") from None
+            raise ConfigError(f"records.url: the tables can't be made in {redact(url)}: {_text_of(why)}") from None
         raise
     return pool
 
 
-def _said(why: BaseException) -> str:
+def _text_of(why: BaseException) -> str:
     return redact(str(why)) or type(why).__name__
 
 
@@ -170,13 +170,13 @@ class Pool:
             async with self._pool.acquire() as connection:
                 return await _done(connection, work, isolation, readonly)
         except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, ValueError, zlib.error) as why:
-            raise RecordRefused(f"{self._name}: {_said(why)}") from why
+            raise RecordRefused(f"{self._name}: {_text_of(why)}") from why
         except asyncpg.InsufficientResourcesError as why:
-            raise StoreError(f"{self._name}: {_said(why)}", "full") from why
+            raise StoreError(f"{self._name}: {_text_of(why)}", "full") from why
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as why:
-            raise StoreError(f"{self._name}: {_said(why)}", "unreachable") from why
+            raise StoreError(f"{self._name}: {_text_of(why)}", "unreachable") from why
         except asyncpg.InternalClientError as why:  # the database closed the connection, which was not read yet
-            raise StoreError(f"{self._name}: {_said(why)}", "unreachable") from why
+            raise StoreError(f"{self._name}: {_text_of(why)}", "unreachable") from why
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,8 +81,8 @@ def _turn_with(words: str, row: Row) -> StoredTurn | None:
     if written not in zlib.decompress(row[0]).decode().lower():
         return None
     turn = turn_of(row)
-    said = (turn.record.user_text, turn.record.agent_text, turn.record.filler)
-    return turn if any(searched in text.lower() for text in said) else None
+    texts = (turn.record.user_text, turn.record.agent_text, turn.record.filler)
+    return turn if any(searched in text.lower() for text in texts) else None
 
 
 def _rows(project: str | None, query: TurnQuery) -> Work[list[Row]]:

@@ -236,7 +236,7 @@ async def a_fault_and_its_end_are_reported_once(open_faulty: OpenFaultyStore) ->
         assert [type(change) for change in faults.changes] == [StoreFailed, StoreRecovered]
 
 
-async def leaving_during_a_failure_says_what_is_lost(open_faulty: OpenFaultyStore) -> None:
+async def leaving_during_a_failure_logs_what_is_lost(open_faulty: OpenFaultyStore) -> None:
     """Closing during a fault reports the counts that the store never received."""
     changes: list[Change] = []
     health = StorageHealth(unix_ms, changes.append)
@@ -259,5 +259,5 @@ CONFORMANCE_CHECKS: Final[tuple[FaultCheck, ...]] = (
     slots_are_counted_locally_and_reported_later,
     what_only_the_store_knows_may_be_refused,
     a_fault_and_its_end_are_reported_once,
-    leaving_during_a_failure_says_what_is_lost,
+    leaving_during_a_failure_logs_what_is_lost,
 )

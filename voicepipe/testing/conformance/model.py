@@ -10,7 +10,17 @@ from typing import Protocol
 import pytest
 
 from voicepipe.errors import StageBroken, StageError, StageRefused, StageTimeout
-from voicepipe.ports.model import CallDelta, Finished, Model, ModelEvent, ModelRequest, Said, Text, TextDelta, Usage
+from voicepipe.ports.model import (
+    CallDelta,
+    Content,
+    Finished,
+    Model,
+    ModelEvent,
+    ModelRequest,
+    Text,
+    TextDelta,
+    Usage,
+)
 from voicepipe.ports.provider_events import ModelConnected
 from voicepipe.testing.conformance.waits import (
     REFUSALS,
@@ -93,7 +103,7 @@ class ModelConformance(LeavesNothing):
     @pytest.fixture
     def question(self) -> ModelRequest:
         """Return the request."""
-        return ModelRequest(model="any", messages=(Said("user", (Text("Say hello."),)),), max_output_tokens=24)
+        return ModelRequest(model="any", messages=(Content("user", (Text("Say hello."),)),), max_output_tokens=24)
 
     async def test_answer_is_complete(self, model: Model, question: ModelRequest) -> None:
         """Text comes in pieces that are not empty, and the answer ends after one `Finished`."""
@@ -170,7 +180,7 @@ class ModelConformance(LeavesNothing):
                 left = []
         assert not any(isinstance(event, Finished) for event in left)
 
-    async def test_warm_says_nothing(self, model: Model, question: ModelRequest) -> None:
+    async def test_warm_yields_nothing(self, model: Model, question: ModelRequest) -> None:
         """Warming returns None, and a request after it is answered as usual."""
         await model.warm(question)
         assert text_of(await answer(model, question))

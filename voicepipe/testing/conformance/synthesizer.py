@@ -43,7 +43,7 @@ async def events_of(synthesizer: Synthesizer, voice: Voice, *clauses: str) -> li
     """Return all events of one turn."""
     async with synthesizer.open(voice) as speech:
         for clause in clauses:
-            speech.say(clause)
+            speech.push(clause)
         speech.finish()
         async with asyncio.timeout(WAIT_S):
             return [event async for event in speech]
@@ -55,7 +55,7 @@ async def outcome(synthesizer: Synthesizer, voice: Voice, *clauses: str) -> tupl
     try:
         async with synthesizer.open(voice) as speech:
             for clause in clauses:
-                speech.say(clause)
+                speech.push(clause)
             speech.finish()
             async with asyncio.timeout(WAIT_S):
                 async for spoken in audio_of(speech):
@@ -90,7 +90,7 @@ class SynthesizerConformance(LeavesNothing):
         for clause in range(3):
             assert np.abs(sound_of(received, clause).astype(int)).max() > 300
 
-    async def test_nothing_said_ends_at_once(self, synthesizer: Synthesizer, voice: Voice) -> None:
+    async def test_without_a_clause_it_ends_at_once(self, synthesizer: Synthesizer, voice: Voice) -> None:
         """A turn without a clause has no audio."""
         async with promptly():
             assert await speak(synthesizer, voice) == []
@@ -98,10 +98,10 @@ class SynthesizerConformance(LeavesNothing):
     async def test_clauses_may_come_late(self, synthesizer: Synthesizer, voice: Voice) -> None:
         """The iterator waits for further clauses, and ends after the end mark."""
         async with synthesizer.open(voice) as speech, asyncio.timeout(WAIT_S):
-            speech.say("First.")
+            speech.push("First.")
             spoken = audio_of(speech)
             assert (await anext(spoken)).clause == 0
-            speech.say("Second.")
+            speech.push("Second.")
             speech.finish()
             assert {later.clause async for later in spoken} >= {1}
 
@@ -123,8 +123,8 @@ class SynthesizerConformance(LeavesNothing):
         """The context is left in the middle of a clause, and again; the next turn works."""
         context = synthesizer.open(voice)
         speech = await context.__aenter__()
-        speech.say("This is a rather long clause that somebody interrupts.")
-        speech.say("And one more.")
+        speech.push("This is a rather long clause that somebody interrupts.")
+        speech.push("And one more.")
         async with asyncio.timeout(WAIT_S):
             await anext(audio_of(speech))
         async with promptly():
@@ -154,7 +154,7 @@ class SynthesizerConformance(LeavesNothing):
 
         async def turn() -> None:
             async with synthesizer.open(voice) as speech:
-                speech.say("This is a rather long clause that somebody interrupts.")
+                speech.push("This is a rather long clause that somebody interrupts.")
                 async for _ in audio_of(speech):
                     begun.set()
 
@@ -180,7 +180,7 @@ class ScriptedSynthesizerConformance(TakesCues, SynthesizerConformance):
         hold = Hold(after=4_800)
         script.cue(TtsCue(hold=hold))
         async with synthesizer.open(voice) as speech, asyncio.timeout(WAIT_S):
-            speech.say("A clause of some length.")
+            speech.push("A clause of some length.")
             speech.finish()
             first = await anext(audio_of(speech))
             assert not hold.release.is_set()
@@ -236,7 +236,7 @@ class ScriptedSynthesizerConformance(TakesCues, SynthesizerConformance):
         """Reading after an error raises it again; it does not wait."""
         script.cue(TtsCue(fault=HangUp()))
         async with synthesizer.open(voice) as speech:
-            speech.say("Hello.")
+            speech.push("Hello.")
             for _ in range(2):
                 async with promptly():
                     with pytest.raises(StageBroken):
@@ -246,7 +246,7 @@ class ScriptedSynthesizerConformance(TakesCues, SynthesizerConformance):
         """The vendor sees the connection close while it still has audio to send."""
         script.cue(TtsCue(hold=Hold(after=4_800)))
         async with synthesizer.open(voice) as speech, asyncio.timeout(WAIT_S):
-            speech.say("A clause of some length.")
+            speech.push("A clause of some length.")
             await anext(audio_of(speech))
         async with promptly():
             await (await script.nth(0)).gone.wait()

@@ -59,10 +59,10 @@ async def finds_words(open_store: OpenStore) -> None:
     JSON or LIKE treat specially are words like any other, and other projects stay hidden.
     """
     async with opened(open_store) as store:
-        said = ("Is the GARDEN open?", 'They call it "garden", 100%_free', "Ein Gärtner", "gard")
+        texts = ("Is the GARDEN open?", 'They call it "garden", 100%_free', "Ein Gärtner", "gard")
         turns = [
             stored_turn(f"t{i}", 1_000 + i, user_text=text, agent=f"a{i % 2}", total_ms=500 + i)
-            for i, text in enumerate(said)
+            for i, text in enumerate(texts)
         ]
         other = stored_turn("o", 5_000, project="other", user_text="garden")
         spoken = stored_turn("s", 2_000, agent_text="In the garden.", user_text="", total_ms=900)

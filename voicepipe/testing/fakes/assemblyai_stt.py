@@ -3,7 +3,7 @@
 async with FakeAssemblyAi() as vendor:
     ...                                           # open the STT at vendor.base_url
     call = await vendor.nth(0)
-    await call.say(turn("hello there", 0, 900, end_of_turn=True))
+    await call.send(turn("hello there", 0, 900, end_of_turn=True))
 
 Messages are written from AssemblyAI's docs: "Message Sequence" (Begin, SpeechStarted, Turn, Termination), "Turn
 detection" (ForceEndpoint) and "Common session errors and closures" (Error, sent before the socket is closed with the
@@ -46,17 +46,17 @@ def turn(
 
     `speakers` as in a cue: capital letters, the first one that of the turn.
     """
-    said = text.split()
-    step = (end_ms - start_ms) // max(1, len(said))
+    spoken = text.split()
+    step = (end_ms - start_ms) // max(1, len(spoken))
     words: list[dict[str, Any]] = [
         {
             "start": start_ms + i * step,
             "end": start_ms + (i + 1) * step,
             "text": word,
             "confidence": 0.99,
-            "word_is_final": end_of_turn or i < len(said) - 1,
+            "word_is_final": end_of_turn or i < len(spoken) - 1,
         }
-        for i, word in enumerate(said)
+        for i, word in enumerate(spoken)
     ]
     for word, speaker in zip(words, speakers, strict=False):
         if speaker != " ":
@@ -65,7 +65,7 @@ def turn(
         "turn_order": order,
         "turn_is_formatted": formatted,
         "end_of_turn": end_of_turn,
-        "transcript": " ".join(said if end_of_turn else said[:-1]),
+        "transcript": " ".join(spoken if end_of_turn else spoken[:-1]),
         "end_of_turn_confidence": 0.9 if end_of_turn else 0.01,
         "words": words,
         "utterance": utterance,

@@ -96,7 +96,7 @@ class CarrierCall(ABC):
             ValueError, KeyError, TypeError, AssertionError: the carrier would not take it.
         """
 
-    def say(self, mulaw: bytes) -> None:
+    def speak(self, mulaw: bytes) -> None:
         """Speak, in real time, behind what is being said; silence follows."""
         padded = mulaw + SILENCE[: -len(mulaw) % FRAME_BYTES]
         self._speech.extend(padded[at : at + FRAME_BYTES] for at in range(0, len(padded), FRAME_BYTES))

@@ -3,7 +3,7 @@
 async with FakeInkTurns() as vendor:
     ...                                           # open the STT at vendor.base_url
     call = await vendor.nth(0)
-    await call.say(turn("eager_end", "hello there"))
+    await call.send(turn("eager_end", "hello there"))
 
 Messages are written from Cartesia's API reference 2026-03-01, "Realtime Speech-to-Text (Auto)" and "(Manual)", and from
 its own Python client: plain text as commands in the one, JSON in the other.
@@ -35,19 +35,19 @@ ENCODINGS: Mapping[str, FormatName] = {
 """Some of those of Cartesia docs, "Audio input"."""
 
 
-def said(kind: str, **fields: Any) -> str:
+def encoded(kind: str, **fields: Any) -> str:
     """Return a message."""
     return json.dumps({"type": kind, "request_id": "fake", **fields})
 
 
 def turn(event: str, transcript: str | None = None) -> str:
     """Return a message of a turn: `start` and `resume` have no text."""
-    return said(f"turn.{event}") if transcript is None else said(f"turn.{event}", transcript=transcript)
+    return encoded(f"turn.{event}") if transcript is None else encoded(f"turn.{event}", transcript=transcript)
 
 
 def transcript(text: str, *, is_final: bool = False, language: str | None = "en") -> str:
     """Return a chunk of text, to be appended unchanged to the final ones before it."""
-    return said("transcript", text=text, is_final=is_final, duration=1.0, language=language)
+    return encoded("transcript", text=text, is_final=is_final, duration=1.0, language=language)
 
 
 class FakeInk(FakeWsTranscriber):
@@ -69,7 +69,12 @@ class FakeInk(FakeWsTranscriber):
         return None
 
     def refused(self, refusal: Status) -> Response:
-        body = {"title": "Refused", "message": refusal.message, "error_code": "fake", "status_code": refusal.status}
+        body = {
+            "title": "Refused",
+            "message": refusal.message,
+            "error_code": "fake",
+            "status_code": refusal.status,
+        }
         return refused(refusal, json.dumps(body), {})
 
     def kind_of(self, text: str) -> str:
@@ -78,13 +83,13 @@ class FakeInk(FakeWsTranscriber):
     def answer(self, call: SttConnection, cue: SttCue, start_ms: int, end_ms: int) -> list[str]:
         half = len(cue.text) // 2
         chunks = [transcript(part, is_final=True, language=cue.language) for part in (cue.text[:half], cue.text[half:])]
-        return [*(chunks if cue.text else ()), said("flush_done")]
+        return [*(chunks if cue.text else ()), encoded("flush_done")]
 
     def error(self, words: str) -> str:
-        return said("error", title="Fake", message=words, error_code="fake")
+        return encoded("error", title="Fake", message=words, error_code="fake")
 
     def farewell(self, call: SttConnection) -> Iterable[str]:
-        yield said("done")
+        yield encoded("done")
 
 
 class FakeInkTurns(FakeInk):
@@ -97,7 +102,7 @@ class FakeInkTurns(FakeInk):
         return str(json.loads(text)["type"])
 
     def greeting(self, call: SttConnection) -> Iterable[str]:
-        yield said("connected")
+        yield encoded("connected")
 
     def farewell(self, call: SttConnection) -> Iterable[str]:
         return ()

@@ -48,10 +48,10 @@ class FakeCartesia(FakeWsSynthesizer):
                 tts_context = call.tts_contexts[context]
                 call.drop(context)
                 self._over.add(context)
-                await call.say_all(self.context_over(tts_context))
+                await call.send_all(self.context_over(tts_context))
             return
         if (why := self._fault(context, message)) is not None:
-            await call.say(_error(context, 400, "invalid_request", why))
+            await call.send(_error(context, 400, "invalid_request", why))
             return
         if context not in call.tts_contexts:
             call.begin(context)
@@ -103,7 +103,7 @@ class FakeCartesia(FakeWsSynthesizer):
     async def fail(self, call: TtsConnection, context: str, fault: InBandError) -> None:
         call.tts_contexts.pop(context, None)
         self._over.add(context)
-        await call.say(_error(context, fault.code or 500, "fake_error", fault.message))
+        await call.send(_error(context, fault.code or 500, "fake_error", fault.message))
         call.notify()
 
 

@@ -3,7 +3,7 @@
 async with FakeFlux() as vendor:
     ...                                           # open the STT at vendor.base_url
     call = await vendor.nth(0)
-    await call.say(turn_info("EagerEndOfTurn", "hello", 0, 900))
+    await call.send(turn_info("EagerEndOfTurn", "hello", 0, 900))
 
 Messages are written from Deepgram's API reference, "Turn-based Audio (Flux)", from "Understanding the Flux State
 Machine" and "Force End Turn" (a `trigger` on `EndOfTurn`; ignored when no turn is in progress), and from Deepgram's own
@@ -38,9 +38,9 @@ def turn_info(
     languages: list[str] | None = None,
 ) -> str:
     """Return a `TurnInfo` message; its words share the stretch evenly."""
-    said = text.split()
-    step = (end_ms - start_ms) / 1_000 / max(1, len(said))
-    words = [{"word": word, "confidence": 0.99} for word in said]
+    spoken = text.split()
+    step = (end_ms - start_ms) / 1_000 / max(1, len(spoken))
+    words = [{"word": word, "confidence": 0.99} for word in spoken]
     if timed:
         for i, word in enumerate(words):
             word |= {"start": start_ms / 1_000 + i * step, "end": start_ms / 1_000 + (i + 1) * step}

@@ -5,7 +5,7 @@ async with FakeDeepgram() as vendor:
     ...                                           # open the STT at vendor.base_url
     call = await vendor.nth(0)
     await call.until(lambda: call.heard_ms >= 500)
-    await call.say(results("hello", 0, 500, is_final=True, speech_final=True))
+    await call.send(results("hello", 0, 500, is_final=True, speech_final=True))
 
 Messages are written from Deepgram's API reference, "Live Audio", "Finalize" and "Errors".
 """
@@ -45,8 +45,8 @@ def results(
     speakers: str = "",
 ) -> str:
     """Return a `Results` message; its words share the stretch evenly. `speakers` as in a cue, digits."""
-    said = text.split()
-    step = (end_ms - start_ms) / 1_000 / max(1, len(said))
+    spoken = text.split()
+    step = (end_ms - start_ms) / 1_000 / max(1, len(spoken))
     words: list[dict[str, Any]] = [
         {
             "word": word.lower().strip(".,?!"),
@@ -55,7 +55,7 @@ def results(
             "confidence": 0.99,
             "punctuated_word": word,
         }
-        for i, word in enumerate(said)
+        for i, word in enumerate(spoken)
     ]
     for word, speaker in zip(words, speakers, strict=False):
         if speaker != " ":

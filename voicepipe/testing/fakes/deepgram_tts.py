@@ -53,7 +53,7 @@ class FakeAura(FakeWsSynthesizer):
             case "Clear":
                 self._texts.pop(call, None)
                 call.drop(CONTEXT)
-                await call.say(_sequenced("Cleared", 0))
+                await call.send(_sequenced("Cleared", 0))
             case "Close":
                 await call.hang_up()
 
@@ -61,7 +61,7 @@ class FakeAura(FakeWsSynthesizer):
         self._n_flushes[call] = self._n_flushes.get(call, 0) + 1
         if self._n_flushes[call] > MAX_FLUSHES:
             words = "Rate limit exceeded for flushes. Please try again later."
-            await call.say(json.dumps({"type": "Warning", "warn_code": "EXCESSIVE_FLUSH", "warn_msg": words}))
+            await call.send(json.dumps({"type": "Warning", "warn_code": "EXCESSIVE_FLUSH", "warn_msg": words}))
             return
         self.speak(call, CONTEXT, self._texts.pop(call, ""))
 
@@ -76,7 +76,7 @@ class FakeAura(FakeWsSynthesizer):
 
     async def fail(self, call: TtsConnection, context: str, fault: InBandError) -> None:
         error = {"type": "Error", "description": fault.message, "message": fault.message}
-        await call.say(json.dumps(error | ({"code": fault.code} if fault.code else {})))
+        await call.send(json.dumps(error | ({"code": fault.code} if fault.code else {})))
         await call.hang_up(1011, "NET-0000")
 
 

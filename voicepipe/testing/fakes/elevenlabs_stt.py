@@ -3,7 +3,7 @@
 async with FakeScribe() as vendor:
     ...                                           # open the STT at vendor.base_url
     call = await vendor.nth(0)
-    await call.say(partial("book a"))
+    await call.send(partial("book a"))
 
 Messages are written from ElevenLabs' API reference, "Realtime", and "Realtime event reference". Public reports add
 three facts: a wrong key is reported on an open socket; a commit of less than 0.3 s ends the session; each committed

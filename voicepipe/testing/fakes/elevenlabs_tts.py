@@ -82,7 +82,7 @@ class FakeElevenLabs(FakeWsSynthesizer):
         self.finish(call, tts_context.context)
 
     async def _end(self, call: TtsConnection, error: str, words: str) -> None:
-        await call.say(json.dumps({"message": words, "error": error, "code": 1008}))
+        await call.send(json.dumps({"message": words, "error": error, "code": 1008}))
         await call.hang_up(1008, words[:100])
 
     def sound(self, piece: Piece, tts_context: TtsContext) -> Iterable[str]:

@@ -47,7 +47,7 @@ class FakeGeminiLive(FakeSpeechVendor):
         call.messages.append(body)
         match kind:
             case "setup" if len(call.messages) == 1 and body["setup"]["model"].startswith("models/"):
-                await self._say(call, setupComplete={})
+                await self._send(call, setupComplete={})
             case "clientContent":
                 call.items += body[kind]["turns"]
                 if body[kind]["turnComplete"]:
@@ -58,19 +58,19 @@ class FakeGeminiLive(FakeSpeechVendor):
             case _:
                 await call.socket.close(1007, "Request contains an invalid argument.")
 
-    async def _take_input(self, call: SpeechCall, said: dict[str, Any]) -> None:
-        if "activityStart" in said:
+    async def _take_input(self, call: SpeechCall, message: dict[str, Any]) -> None:
+        if "activityStart" in message:
             call.audio_bytes = 0
-        elif "audio" in said:
-            assert said["audio"]["mimeType"] == "audio/pcm;rate=16000"
-            call.audio_bytes += len(base64.b64decode(said["audio"]["data"]))
+        elif "audio" in message:
+            assert message["audio"]["mimeType"] == "audio/pcm;rate=16000"
+            call.audio_bytes += len(base64.b64decode(message["audio"]["data"]))
         else:
             call.items.append({"role": "user", "input_ms": call.audio_bytes // 32})
             await self._request(call)
 
     async def _request(self, call: SpeechCall) -> None:
         if call.n and not self.turn_complete:
-            await self._say(call, serverContent={"turnComplete": True}, usageMetadata=self._usage())
+            await self._send(call, serverContent={"turnComplete": True}, usageMetadata=self._usage())
         call.n += 1
         call.answering = call.group.create_task(self._answer(call, self.next_cue()))
 
@@ -80,10 +80,10 @@ class FakeGeminiLive(FakeSpeechVendor):
             for n, pcm in enumerate(cue.pieces()):
                 await self._pause(call, cue, n)
                 blob = {"mimeType": "audio/pcm;rate=24000", "data": base64.b64encode(pcm).decode()}
-                await self._say(call, serverContent={"modelTurn": {"parts": [{"inlineData": blob}]}})
+                await self._send(call, serverContent={"modelTurn": {"parts": [{"inlineData": blob}]}})
                 if n == 0:
                     for word in cue.words():
-                        await self._say(call, serverContent={"outputTranscription": {"text": word}})
+                        await self._send(call, serverContent={"outputTranscription": {"text": word}})
             if not cue.text:
                 await self._pause(call, cue, 0)
             if cue.calls:
@@ -91,12 +91,12 @@ class FakeGeminiLive(FakeSpeechVendor):
                     {"id": each.call_id, "name": each.name, "args": json.loads("".join(each.arguments))}
                     for each in cue.calls
                 ]
-                await self._say(call, toolCall={"functionCalls": calls}, usageMetadata=self._usage())
+                await self._send(call, toolCall={"functionCalls": calls}, usageMetadata=self._usage())
                 return
             call.items.append({"role": "model", "text": cue.text})
-            await self._say(call, serverContent={"generationComplete": True})
+            await self._send(call, serverContent={"generationComplete": True})
             if self.turn_complete:
-                await self._say(call, serverContent={"turnComplete": True}, usageMetadata=self._usage())
+                await self._send(call, serverContent={"turnComplete": True}, usageMetadata=self._usage())
         except (Ended, ConnectionClosed):
             pass
 
@@ -111,6 +111,6 @@ class FakeGeminiLive(FakeSpeechVendor):
         response = [{"modality": "AUDIO", "tokenCount": 150}]
         return {"promptTokensDetails": prompt, "responseTokensDetails": response, "totalTokenCount": 350}
 
-    async def _say(self, call: SpeechCall, **message: Any) -> None:
+    async def _send(self, call: SpeechCall, **message: Any) -> None:
         # The vendor sends its JSON in binary frames.
         await call.socket.send(json.dumps(message).encode())

@@ -3,7 +3,7 @@
 async with FakeInworldStt() as vendor:
     ...                                           # open the STT at vendor.base_url
     call = await vendor.nth(0)
-    await call.say(transcription("book a"))
+    await call.send(transcription("book a"))
 
 Messages are written from Inworld's API reference, "Transcribe audio (WebSocket)"; the shape of an error from its own
 examples.

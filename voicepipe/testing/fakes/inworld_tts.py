@@ -45,7 +45,7 @@ class FakeInworld(FakeWsSynthesizer):
         if "create" in message:
             await self._create(call, context, message["create"])
         elif context not in call.tts_contexts:
-            await call.say(_result(context, code=5, words=f"Context {context} not found"))
+            await call.send(_result(context, code=5, words=f"Context {context} not found"))
         elif "send_text" in message:
             await self._text(call, context, message["send_text"])
         elif "close_context" in message:
@@ -54,17 +54,17 @@ class FakeInworld(FakeWsSynthesizer):
     async def _create(self, call: TtsConnection, context: str, settings: dict[str, Any]) -> None:
         audio = settings["audioConfig"]
         if not settings["voiceId"] or not settings["modelId"] or audio["sampleRateHertz"] != BYTES_PER_S // 2:
-            await call.say(_result(context, code=3, words="expected a voice, a model and 24000 Hz"))
+            await call.send(_result(context, code=3, words="expected a voice, a model and 24000 Hz"))
         elif len(call.tts_contexts) == MAX_CONTEXTS:
-            await call.say(_result(context, code=8, words=f"at most {MAX_CONTEXTS} contexts"))
+            await call.send(_result(context, code=8, words=f"at most {MAX_CONTEXTS} contexts"))
         else:
             call.begin(context)
-            await call.say(_result(context, contextCreated={"voiceId": settings["voiceId"]}))
+            await call.send(_result(context, contextCreated={"voiceId": settings["voiceId"]}))
 
     async def _text(self, call: TtsConnection, context: str, sent: dict[str, Any]) -> None:
         if len(sent["text"]) > MAX_CHARACTERS:
             call.drop(context)
-            await call.say(_result(context, code=3, words=f"at most {MAX_CHARACTERS} characters"))
+            await call.send(_result(context, code=3, words=f"at most {MAX_CHARACTERS} characters"))
             return
         self._texts[context] = self._texts.get(context, "") + sent["text"]
         if "flush_context" in sent:
@@ -93,7 +93,7 @@ class FakeInworld(FakeWsSynthesizer):
 
     async def fail(self, call: TtsConnection, context: str, fault: InBandError) -> None:
         call.tts_contexts.pop(context, None)
-        await call.say(_result(context, code=fault.code or 13, words=fault.message))
+        await call.send(_result(context, code=fault.code or 13, words=fault.message))
         call.notify()
 
 

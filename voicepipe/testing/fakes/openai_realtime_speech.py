@@ -48,7 +48,7 @@ class FakeRealtimeSpeech(FakeSpeechVendor):
         return json.dumps({"type": "error", "event_id": "event_fake", "error": error})
 
     async def greet(self, call: SpeechCall) -> None:
-        await self._say(call, "session.created", session={"type": "realtime", "id": "sess_fake"})
+        await self._send(call, "session.created", session={"type": "realtime", "id": "sess_fake"})
 
     async def take(self, call: SpeechCall, message: str | bytes) -> None:
         assert isinstance(message, str)
@@ -64,10 +64,10 @@ class FakeRealtimeSpeech(FakeSpeechVendor):
                 await self._commit(call)
             case "input_audio_buffer.clear":
                 call.audio_bytes = 0
-                await self._say(call, "input_audio_buffer.cleared")
+                await self._send(call, "input_audio_buffer.cleared")
             case "conversation.item.create":
                 call.items.append(event["item"])
-                await self._say(call, "conversation.item.added", item=event["item"], previous_item_id=None)
+                await self._send(call, "conversation.item.added", item=event["item"], previous_item_id=None)
             case "conversation.item.delete":
                 await self._delete(call, event["item_id"])
             case "conversation.item.truncate":
@@ -95,7 +95,7 @@ class FakeRealtimeSpeech(FakeSpeechVendor):
     async def _update(self, call: SpeechCall, session: dict[str, Any]) -> None:
         if not self.is_valid(session):
             await self._refuse(call, "invalid_value", "Invalid session.")
-        await self._say(call, "session.updated", session=session)
+        await self._send(call, "session.updated", session=session)
 
     async def _commit(self, call: SpeechCall) -> None:
         input_ms = call.audio_bytes * 500 // RATE_HZ
@@ -105,27 +105,27 @@ class FakeRealtimeSpeech(FakeSpeechVendor):
         call.audio_bytes = 0
         item = {"id": f"item_u{len(call.items)}_{call.n}", "type": "message", "role": "user", "input_ms": input_ms}
         call.items.append(item)
-        await self._say(call, "input_audio_buffer.committed", item_id=item["id"], previous_item_id=None)
+        await self._send(call, "input_audio_buffer.committed", item_id=item["id"], previous_item_id=None)
 
     async def _delete(self, call: SpeechCall, item_id: str) -> None:
         if not any(item["id"] == item_id for item in call.items):
             await self._refuse(call, "item_delete_invalid_item_id", f"there is no item {item_id}")
             return
         call.items = [item for item in call.items if item["id"] != item_id]
-        await self._say(call, "conversation.item.deleted", item_id=item_id)
+        await self._send(call, "conversation.item.deleted", item_id=item_id)
 
     async def _truncate(self, call: SpeechCall, event: dict[str, Any]) -> None:
         item = next((each for each in call.items if each["id"] == event["item_id"]), None)
-        if item is None or item.get("said_ms", 0) < event["audio_end_ms"]:
+        if item is None or item.get("audio_ms", 0) < event["audio_end_ms"]:
             await self._refuse(call, "item_truncate_invalid_item_id", "no such item, or not so long")
             return
-        item["said_ms"] = event["audio_end_ms"]
+        item["audio_ms"] = event["audio_end_ms"]
         item.pop("text", None)
-        await self._say(call, "conversation.item.truncated", item_id=item["id"], content_index=0)
+        await self._send(call, "conversation.item.truncated", item_id=item["id"], content_index=0)
 
     async def _refuse(self, call: SpeechCall, code: str, words: str) -> None:
         error = {"type": "invalid_request_error", "code": code, "message": words, "param": None, "event_id": None}
-        await self._say(call, "error", error=error)
+        await self._send(call, "error", error=error)
 
     # --- an answer ----------------------------------------------------------------------------
 
@@ -149,7 +149,7 @@ class FakeRealtimeSpeech(FakeSpeechVendor):
             if isinstance(cue.fault, Status):
                 await self._fail(call, response, cue.fault)
                 return
-            await self._say(call, "response.created", response={"id": response, "status": "in_progress"})
+            await self._send(call, "response.created", response={"id": response, "status": "in_progress"})
             if cue.text:
                 await self._speak(call, cue, response)
             else:
@@ -162,7 +162,7 @@ class FakeRealtimeSpeech(FakeSpeechVendor):
 
     async def _fail(self, call: SpeechCall, response: str, fault: Status) -> None:
         """Begin an answer, and report that it has failed."""
-        await self._say(call, "response.created", response={"id": response, "status": "in_progress"})
+        await self._send(call, "response.created", response={"id": response, "status": "in_progress"})
         error = {"type": "server_error", "code": CODES.get(fault.status, "server_error"), "message": fault.message}
         await self._done(call, response, "failed", {"type": "failed", "error": error})
 
@@ -178,33 +178,33 @@ class FakeRealtimeSpeech(FakeSpeechVendor):
             "type": "message",
             "role": "assistant",
             "text": "",
-            "said_ms": 0,
+            "audio_ms": 0,
         }
         call.items.append(item)
         at = {"response_id": response, "item_id": item["id"], "output_index": 0, "content_index": 0}
-        await self._say(call, "response.output_item.added", response_id=response, item=item)
+        await self._send(call, "response.output_item.added", response_id=response, item=item)
         if cue.text_first:
             await self._write(call, cue, item, at)
         for n, pcm in enumerate(cue.pieces()):
             await self._pause(call, cue, n)
-            item["said_ms"] += PIECE_MS
-            await self._say(call, "response.output_audio.delta", delta=base64.b64encode(pcm).decode(), **at)
+            item["audio_ms"] += PIECE_MS
+            await self._send(call, "response.output_audio.delta", delta=base64.b64encode(pcm).decode(), **at)
         if not cue.text_first:
             await self._write(call, cue, item, at)
-        await self._say(call, "response.output_item.done", response_id=response, item=item)
+        await self._send(call, "response.output_item.done", response_id=response, item=item)
 
     async def _write(self, call: SpeechCall, cue: SpeechCue, item: dict[str, Any], at: dict[str, Any]) -> None:
         for word in cue.words():
             item["text"] += word
-            await self._say(call, "response.output_audio_transcript.delta", delta=word, **at)
-        await self._say(call, "response.output_audio_transcript.done", transcript=cue.text, **at)
+            await self._send(call, "response.output_audio_transcript.delta", delta=word, **at)
+        await self._send(call, "response.output_audio_transcript.done", transcript=cue.text, **at)
 
     async def _call(self, call: SpeechCall, response: str, n: int, name: str, call_id: str, arguments: str) -> None:
         item = {"id": f"item_c{call.n}_{n}", "type": "function_call", "name": name, "call_id": call_id, "arguments": ""}
         call.items.append(item)
-        await self._say(call, "response.output_item.added", response_id=response, item=item)
+        await self._send(call, "response.output_item.added", response_id=response, item=item)
         item["arguments"] = arguments
-        await self._say(call, "response.output_item.done", response_id=response, item=item)
+        await self._send(call, "response.output_item.done", response_id=response, item=item)
 
     async def _done(self, call: SpeechCall, response: str, status: str, details: dict[str, Any] | None) -> None:
         usage = {
@@ -220,7 +220,7 @@ class FakeRealtimeSpeech(FakeSpeechVendor):
             "output_token_details": {"text_tokens": 30, "audio_tokens": 120},
         }
         done = {"id": response, "status": status, "status_details": details, "usage": usage}
-        await self._say(call, "response.done", response=done)
+        await self._send(call, "response.done", response=done)
 
-    async def _say(self, call: SpeechCall, kind: str, **fields: Any) -> None:
+    async def _send(self, call: SpeechCall, kind: str, **fields: Any) -> None:
         await call.socket.send(json.dumps({"type": kind, "event_id": "event_fake", **fields}))

@@ -3,7 +3,7 @@
 async with FakeRealtimeStt() as vendor:           # or FakeSpeachesStt, FakeVllmStt
     ...                                           # open the STT at vendor.base_url
     call = await vendor.nth(0)
-    await call.say(delta("item_1", "book a"))
+    await call.send(delta("item_1", "book a"))
 
 Events are written from OpenAI's API reference, "Realtime", as its own Python package types them. The differences of
 Speaches and vLLM are from their code (`realtime/input_audio_buffer_event_router.py`; `realtime/connection.py`).
@@ -111,8 +111,8 @@ class FakeRealtimeStt(FakeWsTranscriber):
 
     def audio_of(self, message: str | bytes) -> bytes | None:
         assert isinstance(message, str)
-        said = json.loads(message)
-        return base64.b64decode(said["audio"]) if said["type"] == "input_audio_buffer.append" else None
+        received = json.loads(message)
+        return base64.b64decode(received["audio"]) if received["type"] == "input_audio_buffer.append" else None
 
     def complaint(self, call: SttConnection) -> str | None:
         if not call.controls:
@@ -192,18 +192,18 @@ class FakeVllmStt(FakeWsTranscriber):
 
     def audio_of(self, message: str | bytes) -> bytes | None:
         assert isinstance(message, str)
-        said = json.loads(message)
-        return base64.b64decode(said["audio"]) if said["type"] == "input_audio_buffer.append" else None
+        received = json.loads(message)
+        return base64.b64decode(received["audio"]) if received["type"] == "input_audio_buffer.append" else None
 
     def on_audio(self, call: SttConnection) -> Iterable[str]:
         return [] if self._state.get(call) == "receiving" else [self.error("the audio of no segment")]
 
     def kind_of(self, text: str) -> str:
-        said = json.loads(text)
-        if said["type"] == "session.update":
-            return "model" if said["model"] else "no model"
-        assert said["type"] == "input_audio_buffer.commit"
-        return "end" if said["final"] else "begin"
+        received = json.loads(text)
+        if received["type"] == "session.update":
+            return "model" if received["model"] else "no model"
+        assert received["type"] == "input_audio_buffer.commit"
+        return "end" if received["final"] else "begin"
 
     def complaint(self, call: SttConnection) -> str | None:
         kind = call.controls[-1] if call.controls else ""

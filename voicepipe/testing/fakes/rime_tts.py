@@ -53,7 +53,7 @@ class FakeRime(FakeWsSynthesizer):
                 for context in list(call.tts_contexts):
                     call.drop(context)
             case unknown:
-                await call.say(json.dumps({"type": "error", "message": f"unknown operation {unknown}"}))
+                await call.send(json.dumps({"type": "error", "message": f"unknown operation {unknown}"}))
 
     def _flush(self, call: TtsConnection, text: str) -> None:
         """Speak a flushed text after the earlier ones: the clause's worker waits for theirs."""
@@ -83,7 +83,7 @@ class FakeRime(FakeWsSynthesizer):
         return (_message("done", tts_context.context),)
 
     async def fail(self, call: TtsConnection, context: str, fault: InBandError) -> None:
-        await call.say(json.dumps({"type": "error", "message": fault.message}))
+        await call.send(json.dumps({"type": "error", "message": fault.message}))
 
 
 def _message(kind: str, context: str, **more: Any) -> str:

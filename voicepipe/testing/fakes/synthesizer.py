@@ -56,7 +56,7 @@ class FakeSpeech:
     """One turn's synthesis; `said` lists its clauses."""
 
     def __init__(self, synthesizer: FakeSynthesizer, voice: Voice) -> None:
-        self.said: list[str] = []
+        self.clauses: list[str] = []
         self.finished = False
         self.left = asyncio.Event()
         """Set when the turn closed it."""
@@ -66,11 +66,11 @@ class FakeSpeech:
         self._changed = asyncio.Event()
         self._failure: StageError | None = None
 
-    def say(self, clause: str) -> None:
+    def push(self, clause: str) -> None:
         """Synthesize a clause as the next cue requires."""
         script = self._synthesizer.script
-        received = script.arrive(ReceivedClause(clause, self._voice, len(self.said)))
-        self.said.append(clause)
+        received = script.arrive(ReceivedClause(clause, self._voice, len(self.clauses)))
+        self.clauses.append(clause)
         self._clauses.append((received, script.take(clause)))
         self._changed.set()
 

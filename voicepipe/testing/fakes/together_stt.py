@@ -3,7 +3,7 @@
     async with FakeTogetherStt() as vendor:
         ...                                       # open the STT at vendor.base_url
         call = await vendor.nth(0)
-        await call.say(delta("book a"))
+        await call.send(delta("book a"))
 
 Events are written from Together's docs, "Streaming transcription" and "Voice activity detection". They name no item,
 and a delta replaces the one before it. That an error outside a transcription has OpenAI's shape is pipecat's reading.
@@ -70,8 +70,8 @@ class FakeTogetherStt(FakeWsTranscriber):
 
     def audio_of(self, message: str | bytes) -> bytes | None:
         assert isinstance(message, str)
-        said = json.loads(message)
-        return base64.b64decode(said["audio"]) if said["type"] == "input_audio_buffer.append" else None
+        event = json.loads(message)
+        return base64.b64decode(event["audio"]) if event["type"] == "input_audio_buffer.append" else None
 
     def complaint(self, call: SttConnection) -> str | None:
         if call.controls and call.controls[-1] != self.finalize:

@@ -47,13 +47,13 @@ class FakeTogetherTts(FakeWsSynthesizer):
         match message["type"]:
             case "input_text_buffer.append":
                 self._texts[call] = self._texts.get(call, "") + message["text"]
-                await call.say(_event("input_text.received", text=message["text"]))
+                await call.send(_event("input_text.received", text=message["text"]))
             case "input_text_buffer.commit":
                 self._commit(call, self._texts.pop(call, ""))
             case "input_text_buffer.clear":
                 self._texts.pop(call, None)
             case unknown:
-                await call.say(json.dumps({"type": "error", "error": {"message": f"unknown event {unknown}"}}))
+                await call.send(json.dumps({"type": "error", "error": {"message": f"unknown event {unknown}"}}))
 
     def _commit(self, call: TtsConnection, text: str) -> None:
         """Speak a committed text after the earlier ones."""
@@ -83,7 +83,7 @@ class FakeTogetherTts(FakeWsSynthesizer):
         return (_event("audio_output.done", item_id=tts_context.context),)
 
     async def fail(self, call: TtsConnection, context: str, fault: InBandError) -> None:
-        await call.say(_event("tts.failed", error={"message": fault.message, "type": "server_error"}))
+        await call.send(_event("tts.failed", error={"message": fault.message, "type": "server_error"}))
 
 
 def _event(kind: str, **fields: Any) -> str:

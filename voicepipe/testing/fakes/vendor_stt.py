@@ -70,6 +70,6 @@ def _body(cue: SttCue, fields: dict[str, str]) -> bytes:
     language = {"language": cue.language} if cue.language else {}
     answer: dict[str, Any] = {"text": cue.text} | language
     if fields.get("timestamp_granularities[]") == "word" and fields["response_format"] == "verbose_json":
-        said = cue.text.split()
-        answer["words"] = [{"word": word, "start": n / 4, "end": (n + 1) / 4} for n, word in enumerate(said)]
+        words = cue.text.split()
+        answer["words"] = [{"word": word, "start": n / 4, "end": (n + 1) / 4} for n, word in enumerate(words)]
     return json.dumps(answer).encode()

@@ -87,16 +87,16 @@ class SttConnection:
             while not holds():
                 await self._changed.wait()
 
-    async def say(self, message: str | bytes) -> None:
+    async def send(self, message: str | bytes) -> None:
         """Send any message, text or binary."""
         await self._socket.send(message)
 
-    async def say_all(self, messages: Iterable[str]) -> None:
+    async def send_all(self, messages: Iterable[str]) -> None:
         """Send messages, unless it is inside an unfinished one."""
         for message in () if self.mid_message else messages:
-            await self.say(message)
+            await self.send(message)
 
-    async def say_raw(self, data: bytes) -> None:
+    async def send_raw(self, data: bytes) -> None:
         """Send bytes as a text message, UTF-8 or not."""
         await self._socket.send(data, text=True)
 
@@ -133,7 +133,7 @@ class SttConnection:
         self.closed.set()
         self._notify()
 
-    async def say_in_part(self, message: str, n_chars: int, then: Callable[[], Any]) -> None:
+    async def send_in_part(self, message: str, n_chars: int, then: Callable[[], Any]) -> None:
         """Begin a message, do `then`, and never end it."""
 
         async def parts() -> AsyncIterator[str]:

@@ -160,18 +160,18 @@ class FakeWsTranscriber(FakeWsVendor[SttConnection]):
             if await self._complains(call):
                 return
             if (away := self.turned_away(call)) is not None:
-                await call.say(away[0])
+                await call.send(away[0])
                 await call.hang_up(*away[1:])
-            await call.say_all(self.greeting(call))
+            await call.send_all(self.greeting(call))
             async for message in socket:
                 audio = self.audio_of(message)
                 if audio is not None:
                     call.take_audio(audio)
                     if call.has_other_encoding:
-                        await call.say(self.error("the audio is in another encoding than the request names"))
+                        await call.send(self.error("the audio is in another encoding than the request names"))
                         await call.hang_up(*self.error_close)
                         return
-                    await call.say_all(self.on_audio(call))
+                    await call.send_all(self.on_audio(call))
                     continue
                 assert isinstance(message, str)
                 kind = self.kind_of(message)
@@ -181,7 +181,7 @@ class FakeWsTranscriber(FakeWsVendor[SttConnection]):
                 if kind == self.finalize:
                     self._record(call, received)
                 elif kind == self.bye:
-                    await call.say_all(self.farewell(call))
+                    await call.send_all(self.farewell(call))
                     await call.hang_up()
         except ConnectionClosed:
             pass  # cut, or closed while sending
@@ -189,7 +189,7 @@ class FakeWsTranscriber(FakeWsVendor[SttConnection]):
     async def _complains(self, call: SttConnection) -> bool:
         words = self.complaint(call)
         if words is not None:
-            await call.say(words)
+            await call.send(words)
             await call.hang_up()
         return words is not None
 
@@ -228,27 +228,27 @@ class FakeWsTranscriber(FakeWsVendor[SttConnection]):
         await asyncio.sleep(cue.delay_ms / 1_000)
         await CuePoints(None, cue.hold).reach(1_000_000)
         if cue.raw is not None:
-            await call.say_raw(cue.raw)
+            await call.send_raw(cue.raw)
             return
         *first, message = self.answer(call, cue, start_ms, end_ms)
         after = getattr(cue.fault, "after", 0)
         match cue.fault:
             case None:
-                await call.say_all([*first, message])
+                await call.send_all([*first, message])
             case Cut() | HangUp():
-                await call.say_in_part(message, after, call.cut)
+                await call.send_in_part(message, after, call.cut)
             case InBandError(message=words):
-                await call.say(self.error(words))
+                await call.send(self.error(words))
                 await call.hang_up(*self.error_close)
             case Malformed():
-                await call.say('{"type": ')
-                await call.say_all([*first, message])
+                await call.send('{"type": ')
+                await call.send_all([*first, message])
             case Garbage():
-                await call.say(b"\x00\xff\xfe\x80")
+                await call.send(b"\x00\xff\xfe\x80")
             case NoEnd():
                 await call.hang_up()
             case _:  # Hang and Stall
-                await call.say_in_part(message, after, lambda: None)
+                await call.send_in_part(message, after, lambda: None)
 
 
 def refused(refusal: Status, body: str, more_headers: Mapping[str, str]) -> Response:

@@ -103,14 +103,14 @@ class TtsConnection:
             while not holds():
                 await self._changed.wait()
 
-    async def say(self, message: str | bytes) -> None:
+    async def send(self, message: str | bytes) -> None:
         """Send any message, text or binary."""
         await self._socket.send(message)
 
-    async def say_all(self, messages: Iterable[str | bytes]) -> None:
+    async def send_all(self, messages: Iterable[str | bytes]) -> None:
         """Send messages."""
         for message in messages:
-            await self.say(message)
+            await self.send(message)
 
     async def hang_up(self, code: int = 1000, reason: str = "") -> None:
         """Close with a close frame."""
@@ -274,7 +274,7 @@ class FakeWsSynthesizer(FakeWsVendor[TtsConnection]):
                 raise
             finally:
                 received.ended.set()
-        await call.say_all(self.context_over(tts_context))
+        await call.send_all(self.context_over(tts_context))
         call.tts_contexts.pop(tts_context.context, None)
         call.notify()
 
@@ -291,11 +291,11 @@ class FakeWsSynthesizer(FakeWsVendor[TtsConnection]):
             if fault is not None and not await self._fail(call, tts_context, fault):
                 return False
             piece = Piece(tts_context.context, tts_context.n_clauses, text, sound[begin:end], begin, len(sound))
-            await call.say_all(self.sound(piece, tts_context))
+            await call.send_all(self.sound(piece, tts_context))
             await asyncio.sleep(cue.gap_ms / 1_000)
         tts_context.n_clauses += 1
         tts_context.n_bytes += len(sound)
-        await call.say_all(self.clause_over(tts_context))
+        await call.send_all(self.clause_over(tts_context))
         return True
 
     async def _begin(self, call: TtsConnection, tts_context: TtsContext, cue: TtsCue) -> bool:
@@ -317,9 +317,9 @@ class FakeWsSynthesizer(FakeWsVendor[TtsConnection]):
             case InBandError():
                 await self.fail(call, tts_context.context, fault)
             case Malformed():
-                await call.say('{"type": ')
+                await call.send('{"type": ')
                 return True
             case Garbage():
-                await call.say(b"\x00\xff\xfe\x80")
+                await call.send(b"\x00\xff\xfe\x80")
                 return True
         return False

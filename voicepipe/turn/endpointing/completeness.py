@@ -48,10 +48,10 @@ def same_words(a: str, b: str) -> bool:
 
 def _bare(text: str) -> str:
     text = unicodedata.normalize("NFKC", text).casefold()
-    return "".join(char for i, char in enumerate(text) if _is_said(text, i, char))
+    return "".join(char for i, char in enumerate(text) if _is_spoken(text, i, char))
 
 
-def _is_said(text: str, i: int, char: str) -> bool:
+def _is_spoken(text: str, i: int, char: str) -> bool:
     if char in _SIGNIFICANT_BETWEEN_DIGITS and text[i - 1 : i].isdecimal() and text[i + 1 : i + 2].isdecimal():
         return True
     return char in _SPOKEN_MARKS or unicodedata.category(char)[0] not in "PZC"
@@ -95,11 +95,11 @@ def _by_punctuation(text: str) -> float:
 
 def _dictates(tokens: list[str], lists: Vocabulary) -> bool:
     """Return whether the text ends in several digits or letters, but fewer than a whole number has."""
-    n_said = n_tokens = 0
+    n_spoken = n_tokens = 0
     for token in reversed(tokens):
         letter = len(token) == 1 and token.isalpha()
         if not (letter or token.isdecimal() or token in lists.digits):
             break
         n_tokens += 1
-        n_said += len(token) if token.isdecimal() else 1
-    return n_tokens >= 2 and n_said < _MAX_DIGITS
+        n_spoken += len(token) if token.isdecimal() else 1
+    return n_tokens >= 2 and n_spoken < _MAX_DIGITS

@@ -42,9 +42,9 @@ class SentenceEnds:
             RuntimeError: the runtime gave no probabilities.
         """
         tail = " ".join(text[-2 * _TAIL_CHARS :].split()[-_TAIL_WORDS:])[-_TAIL_CHARS:]
-        said = _OWN_PUNCTUATION.sub("", tail).replace("<|", "< |")
+        words = _OWN_PUNCTUATION.sub("", tail).replace("<|", "< |")
         with self._lock:
-            return sum(math.exp(log_p) for token, log_p in self._next(_USER + said) if _is_end(token))
+            return sum(math.exp(log_p) for token, log_p in self._next(_USER + words) if _is_end(token))
 
     def _next(self, prompt: str) -> list[tuple[str, float]]:
         """Return the likeliest next tokens with the natural logarithms of their probabilities."""
