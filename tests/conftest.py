@@ -21,7 +21,7 @@ from voicepipe.session.session import Session
 from voicepipe.session.socket import ClientSocket
 from voicepipe.testing.attribution import Attribution
 from voicepipe.testing.fakes.vendor import FakeVendor
-from voicepipe.testing.recording import Recording
+from voicepipe.testing.recording import RecordedConnections
 from voicepipe.turn import record_builder
 from voicepipe.wiring import running
 
@@ -130,9 +130,9 @@ def attribution(whole_run: Attribution) -> Iterator[Attribution]:
 
 
 @pytest.fixture(autouse=True)
-def recorded_wire(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recording]:
+def recorded_wire(monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordedConnections]:
     """Every event that a session sends in any test is of its published shape, in order, with ids that match."""
-    recording, run = Recording(), Session.run
+    recording, run = RecordedConnections(), Session.run
 
     async def run_recorded(session: Session, socket: ClientSocket) -> None:
         await run(session, recording.of(socket))

@@ -7,7 +7,7 @@ import sqlite3
 
 import pytest
 
-from voicepipe.storage import LOG_EVERY_MS, Change, StorageHealth, StoreFailed, StoreLost, StoreRecovered, kind_of
+from voicepipe.storage import LOG_EVERY_MS, StorageHealth, StoreChange, StoreFailed, StoreLost, StoreRecovered, kind_of
 
 
 class Log:
@@ -15,7 +15,7 @@ class Log:
 
     def __init__(self) -> None:
         self.now_ms = 1_000
-        self.changes: list[Change] = []
+        self.changes: list[StoreChange] = []
         self.health = StorageHealth(lambda: self.now_ms, self.changes.append)
 
 

@@ -130,7 +130,7 @@ class StoreLost:
     what: str
 
 
-Change = StoreFailed | StoreRecovered | StoreLost
+StoreChange = StoreFailed | StoreRecovered | StoreLost
 
 
 @dataclass(slots=True)
@@ -144,7 +144,7 @@ class _State:
     unlogged: int = 0
 
 
-def _ignore(change: Change) -> None:
+def _ignore(change: StoreChange) -> None:
     """Ignore a change."""
 
 
@@ -158,7 +158,7 @@ class StorageHealth:
     now_ms: Callable[[], int]
     """Ms since 1970 UTC."""
 
-    on_change: Callable[[Change], None] = _ignore
+    on_change: Callable[[StoreChange], None] = _ignore
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _states: dict[StoreName, _State] = field(default_factory=lambda: {store: _State() for store in STORES})
 

@@ -18,7 +18,7 @@ import pytest
 
 from voicepipe.agents import Agent, mcp_server
 from voicepipe.agents.mcp_options import McpOptions
-from voicepipe.agents.mcp_server import McpServer
+from voicepipe.agents.mcp_server import McpConnection
 from voicepipe.agents.mcp_tool import McpTool
 from voicepipe.config import load
 from voicepipe.config.docs_table import effective
@@ -275,7 +275,7 @@ async def test_the_log_says_what_became_of_a_program(
     """Without its arguments and its output, which may have secrets."""
     caplog.set_level(logging.INFO, logger="voicepipe")
     monkeypatch.setattr("sys.__stderr__", None)
-    server = McpServer(McpOptions(name="clinic", command=command))
+    server = McpConnection(McpOptions(name="clinic", command=command))
     running = asyncio.create_task(server.run())
     try:
         await server.attempted.wait()
@@ -314,7 +314,7 @@ async def test_the_connection_ends_whenever_it_is_stopped(mcp: FakeMcpServer, mo
     monkeypatch.setattr("voicepipe.agents.mcp_server.FIRST_WAIT_S", 0.001)
     await mcp.unplug()
     for n_steps in range(40):
-        server = McpServer(McpOptions(name="clinic", url=mcp.url))
+        server = McpConnection(McpOptions(name="clinic", url=mcp.url))
         task = asyncio.create_task(server.run())
         await server.attempted.wait()
         for _ in range(n_steps):
@@ -375,7 +375,7 @@ async def test_the_time_for_a_connection_begins_behind_the_import(
 
     monkeypatch.setattr(mcp_server, "_package", slow)
     monkeypatch.setattr(mcp_server, "CONNECT_S", 0.0)
-    server = McpServer(McpOptions(name="clinic", url=mcp.url))
+    server = McpConnection(McpOptions(name="clinic", url=mcp.url))
     running = asyncio.create_task(server.run())
     await eventually(has_begun)
     monkeypatch.setattr(mcp_server, "CONNECT_S", WAIT_S)

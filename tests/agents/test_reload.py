@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from voicepipe.agents import load_file
-from voicepipe.agents.mcp_server import McpServer
+from voicepipe.agents.mcp_server import McpConnection
 from voicepipe.auth.apikeys import ApiKeys
 from voicepipe.clock import unix_s
 from voicepipe.config import load
@@ -284,7 +284,7 @@ async def test_a_connection_that_has_not_changed_stays_and_others_end(tmp_path: 
     async with FakeVendor() as vendor, FakeMcpServer() as one, FakeMcpServer() as other, open_mcp() as servers:
         folder = Folder(tmp_path, vendor.base_url)
 
-        async def put_in_force(mcp: FakeMcpServer) -> McpServer:
+        async def put_in_force(mcp: FakeMcpServer) -> McpConnection:
             folder.write(more=clinic(mcp, of="second"))
             settings = folder.read()
             found = await servers.connected(settings)
@@ -300,10 +300,10 @@ async def test_a_connection_that_has_not_changed_stays_and_others_end(tmp_path: 
 
 
 async def test_a_refused_reload_ends_the_connections_that_it_has_made(tmp_path: Path) -> None:
-    made: list[McpServer] = []
+    made: list[McpConnection] = []
     connect = McpServers.connected
 
-    async def connected(self: McpServers, settings: Settings) -> dict[str, McpServer]:
+    async def connected(self: McpServers, settings: Settings) -> dict[str, McpConnection]:
         found = await connect(self, settings)
         made.extend(found.values())
         return found
@@ -317,5 +317,5 @@ async def test_a_refused_reload_ends_the_connections_that_it_has_made(tmp_path: 
         await eventually(lambda: _is_over(client))
 
 
-async def _is_over(server: McpServer) -> bool | None:
+async def _is_over(server: McpConnection) -> bool | None:
     return (server.task is not None and server.task.done()) or None

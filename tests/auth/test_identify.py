@@ -13,7 +13,7 @@ from voicepipe.auth.claims import Claims, Limits, Lock
 from voicepipe.auth.credentials import Presented
 from voicepipe.auth.identify import Holder, check_may_mint, check_scope, identify, is_token
 from voicepipe.auth.keys import Keyring, SigningKey
-from voicepipe.auth.token_limits import Usage, broken_locks, check_token_limits, limit_reached
+from voicepipe.auth.token_limits import TokenUsage, broken_locks, check_token_limits, limit_reached
 from voicepipe.auth.tokens import mint
 from voicepipe.errors import AuthError
 
@@ -147,11 +147,11 @@ def test_a_token_without_limits_enters_anywhere(claims_with: Make) -> None:
 @pytest.mark.parametrize(
     ("limits", "below", "at", "why"),
     [
-        (Limits(turns=2), Usage(turns=1), Usage(turns=2), "2 turns"),
-        (Limits(spend_usd=0.5), Usage(spend_usd=0.49), Usage(spend_usd=0.5), "0.5 USD"),
+        (Limits(turns=2), TokenUsage(turns=1), TokenUsage(turns=2), "2 turns"),
+        (Limits(spend_usd=0.5), TokenUsage(spend_usd=0.49), TokenUsage(spend_usd=0.5), "0.5 USD"),
     ],
 )
-def test_over_a_limit_in_the_middle_of_a_call(limits: Limits, below: Usage, at: Usage, why: str) -> None:
+def test_over_a_limit_in_the_middle_of_a_call(limits: Limits, below: TokenUsage, at: TokenUsage, why: str) -> None:
     """Reached is over; the words fit into a close frame."""
     assert limit_reached(limits, below) is None
     reached = limit_reached(limits, at)
@@ -163,7 +163,7 @@ def test_over_a_limit_in_the_middle_of_a_call(limits: Limits, below: Usage, at: 
 def test_the_longest_limit_still_fits_into_a_close_frame() -> None:
     """123 bytes are what RFC 6455 leaves for a reason."""
     for limits in (Limits(turns=10**18), Limits(spend_usd=1.23456e300)):
-        reached = limit_reached(limits, Usage(turns=10**18, spend_usd=1e301))
+        reached = limit_reached(limits, TokenUsage(turns=10**18, spend_usd=1e301))
         assert reached is not None
         assert len(reached.encode()) <= 123
 

@@ -13,9 +13,9 @@ import pytest
 
 from voicepipe.bench.endpointing import measure, rules
 from voicepipe.bench.endpointing.chart import svg
-from voicepipe.bench.endpointing.report import READY_MS, Line, lines, table, write_csv
+from voicepipe.bench.endpointing.report import READY_MS, RuleResult, lines, table, write_csv
 from voicepipe.bench.endpointing.rules import default_rules, rule_factory
-from voicepipe.bench.endpointing.score import START_MS, Rule, Summary, TurnScore, score, summary
+from voicepipe.bench.endpointing.score import START_MS, EndpointRule, Summary, TurnScore, score, summary
 from voicepipe.bench.endpointing.traces import Models, Pause, Step, Trace, read_traces
 from voicepipe.cli import main
 from voicepipe.errors import ConfigError
@@ -128,7 +128,7 @@ def test_summary_of_turns() -> None:
 # --- rules -------------------------------------------------------------------------------------
 
 
-def decided(rule: Rule, silence_ms: int, of: Pause | None = None) -> Decision:
+def decided(rule: EndpointRule, silence_ms: int, of: Pause | None = None) -> Decision:
     return rule.decide(of or pause(2_000), Step(at_ms=2_000 + silence_ms, silence_ms=silence_ms))
 
 
@@ -251,7 +251,7 @@ def test_traces_of_another_vad_are_measured_anew(folder: Path, tmp_path: Path) -
 
 def test_the_report_has_each_rule_on_each_set(folder: Path, tmp_path: Path) -> None:
     traces = measure.trace_all([folder], fake_models, None, lambda line: None)
-    makers: dict[str, Callable[[int], Callable[[], Rule]]] = {
+    makers: dict[str, Callable[[int], Callable[[], EndpointRule]]] = {
         name: partial(rule_factory, name, 720) for name in ("soft", "silence:300", "silence:800")
     }
     results = lines(traces, makers)
@@ -277,7 +277,7 @@ LABEL = re.compile(r'<text x="([\d.-]+)" y="([\d.-]+)" font-size="11" fill="[^"]
 def drawn(*points: tuple[str, float, float, float]) -> list[tuple[float, float, str]]:
     """(left, base line, words) of the label of each rule, from its name, p50, overlapped and missed."""
     results = [
-        Line(rule=rule, set="orders", condition="clean", summaries=(summed(p50_ms, overlapped, missed),))
+        RuleResult(rule=rule, set="orders", condition="clean", summaries=(summed(p50_ms, overlapped, missed),))
         for rule, p50_ms, overlapped, missed in points
     ]
     return [(float(x), float(y), words) for x, y, words in LABEL.findall(svg(results))]

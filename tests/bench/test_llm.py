@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from voicepipe.bench.llm import Answer, Candidate, Plan, Prompt, measure
+from voicepipe.bench.llm import Candidate, LlmBenchPlan, LlmMeasurement, Prompt, measure
 from voicepipe.bench.llm_chart import svg
 from voicepipe.bench.llm_prompts import read_prompts
 from voicepipe.bench.llm_report import CSV_COLUMNS, runs, table, write_csv
@@ -32,8 +32,8 @@ def candidate(model: FakeModel, *, usd: float | None = None) -> Candidate:
 
 def answer(
     ttft_ms: float | None, *, spec: str = "a/b", n_tokens: int = 11, error: str = "", last_ms: float = 0
-) -> Answer:
-    return Answer(
+) -> LlmMeasurement:
+    return LlmMeasurement(
         spec=spec,
         cache="cold",
         prompt=0,
@@ -50,7 +50,7 @@ def answer(
 async def test_every_prompt_is_sent_and_counted_by_usage() -> None:
     model = FakeModel(LlmCue(tokens=("a", "b", "c"), input_tokens=7, cached_tokens=2))
     progress: list[Any] = []
-    plan = Plan(prompts=(Prompt("one"), Prompt("two", "Be brief.")), n_answers=5, at_once=2)
+    plan = LlmBenchPlan(prompts=(Prompt("one"), Prompt("two", "Be brief.")), n_answers=5, at_once=2)
     answers = await measure([candidate(model, usd=2)], plan, lambda *what: progress.append(what))
     assert sorted(each.prompt for each in answers) == [0, 0, 0, 1, 1]
     assert {each.usage for each in answers} == {Usage(input_tokens=7, output_tokens=3, cached_tokens=2)}
@@ -61,7 +61,7 @@ async def test_every_prompt_is_sent_and_counted_by_usage() -> None:
 
 async def test_cold_prompts_are_unique_and_warm_ones_sent_before() -> None:
     model = FakeModel(LlmCue())
-    plan = Plan(prompts=(Prompt("one"), Prompt("two")), n_answers=4, caches=("cold", "warm"))
+    plan = LlmBenchPlan(prompts=(Prompt("one"), Prompt("two")), n_answers=4, caches=("cold", "warm"))
     answers = await measure([candidate(model)], plan, silent)
     assert [each.cache for each in answers] == ["cold"] * 4 + ["warm"] * 4
     questions = [request.question for request in model.script.received]
@@ -79,7 +79,7 @@ async def test_cold_prompts_are_unique_and_warm_ones_sent_before() -> None:
 async def test_failures_are_answers_too() -> None:
     model = FakeModel(LlmCue())
     model.script.cue(LlmCue(fault=Status(429)), LlmCue(fault=Cut(after=2)))
-    answers = await measure([candidate(model)], Plan(n_answers=3), silent)
+    answers = await measure([candidate(model)], LlmBenchPlan(n_answers=3), silent)
     refused, cut, whole = answers
     assert (refused.ttft_ms, "429" in refused.error) == (None, True)
     assert cut.error

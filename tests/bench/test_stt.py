@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from voicepipe.audio.files import write_wav
-from voicepipe.bench.stt import PAUSE_MS, SttCandidate, SttResult, Utterance, measure, word_errors, words
+from voicepipe.bench.stt import PAUSE_MS, SttCandidate, SttResult, SttUtterance, measure, word_errors, words
 from voicepipe.bench.stt_manifest import read_manifest
 from voicepipe.bench.stt_report import CSV_COLUMNS, stt_runs, svg, table, write_csv
 from voicepipe.cli import main
@@ -31,8 +31,8 @@ def silent(what: str, done: int, of: int) -> None:
     """Discard the progress."""
 
 
-def said(rate_hz: int) -> list[Utterance]:
-    return [Utterance("a.wav", SOUND, rate_hz, "What time is it?"), Utterance("b.wav", SOUND, rate_hz, "No.")]
+def said(rate_hz: int) -> list[SttUtterance]:
+    return [SttUtterance("a.wav", SOUND, rate_hz, "What time is it?"), SttUtterance("b.wav", SOUND, rate_hz, "No.")]
 
 
 def candidate(transcriber: FakeTranscriber, usd_a_second: float | None = None) -> SttCandidate:

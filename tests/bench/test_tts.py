@@ -12,7 +12,7 @@ import pytest
 
 from voicepipe.audio.samples import silence
 from voicepipe.bench import tts
-from voicepipe.bench.tts import TEXTS, TtsCandidate, Utterance, measure, read_texts
+from voicepipe.bench.tts import TEXTS, TtsCandidate, TtsMeasurement, measure, read_texts
 from voicepipe.bench.tts_report import CSV_COLUMNS, svg, table, tts_runs, write_csv
 from voicepipe.cli import main
 from voicepipe.errors import ConfigError
@@ -70,8 +70,8 @@ async def test_failures_are_reported() -> None:
     assert whole.error == ""
 
 
-def spoke(audible_ms: float | None, *, underrun_ms: float = 0, error: str = "") -> Utterance:
-    return Utterance(
+def spoke(audible_ms: float | None, *, underrun_ms: float = 0, error: str = "") -> TtsMeasurement:
+    return TtsMeasurement(
         spec="a/b",
         text=0,
         n_chars=10,

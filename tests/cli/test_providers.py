@@ -17,7 +17,7 @@ from aiohttp.test_utils import TestServer
 from voicepipe.cli import main, providers
 from voicepipe.cli.measured_latency import Measured, measured
 from voicepipe.cli.probe import CLAUSE
-from voicepipe.cli.providers import Line, table
+from voicepipe.cli.providers import ModelLine, table
 from voicepipe.config import load
 from voicepipe.errors import ConfigError
 from voicepipe.providers import catalog
@@ -68,7 +68,7 @@ async def test_measurements_are_listed_by_model_and_project(tmp_path: Path) -> N
 
 
 def test_what_is_not_known_is_a_dash() -> None:
-    line = Line(
+    line = ModelLine(
         provider="flo2",
         model="",
         in_use=False,
@@ -88,7 +88,7 @@ def test_what_is_not_known_is_a_dash() -> None:
 def test_figures_of_publications_that_differ() -> None:
     """The router's own figure first."""
     facts = catalog.load().providers["anthropic"].model("claude-opus-4-6")
-    line = Line(provider="a", model="m", in_use=False, key="set", evidence="x", facts=facts, measured=None)
+    line = ModelLine(provider="a", model="m", in_use=False, key="set", evidence="x", facts=facts, measured=None)
     _, row, _ = table([line])
     assert "1100 ms or 320 ms" in row
     assert "48 or 40" in row

@@ -7,7 +7,7 @@ import numpy as np
 from voicepipe.audio.samples import Samples, silence, to_pcm
 from voicepipe.client import RATE_HZ
 from voicepipe.client import events as e
-from voicepipe.evals.conversation import CHAR_MS, Conversation, Reply, agent_audio
+from voicepipe.evals.conversation import CHAR_MS, AgentReply, ObservedConversation, agent_audio
 
 PER_MS = RATE_HZ // 1_000
 
@@ -20,9 +20,9 @@ def audio(duration_ms: int, *, silent_ms: int = 0) -> e.ReplyAudio:
     return e.ReplyAudio("r", to_pcm(np.concatenate((silence(silent_ms * PER_MS), loud(duration_ms)))))
 
 
-def answered() -> Conversation:
+def answered() -> ObservedConversation:
     """An answer that arrives at 1000 and 1100 ms, and plays from 1050 to 1550 ms."""
-    conversation = Conversation()
+    conversation = ObservedConversation()
     conversation.handle(e.SpeechStarted(0), 100)
     conversation.handle(e.SpeechStopped(500), 900)
     conversation.handle(e.TranscriptionCompleted(" a table "), 910)
@@ -59,7 +59,7 @@ def test_the_users_voice_stops_the_loudspeaker() -> None:
 
 def test_of_a_cut_answer_the_words_of_its_audio_were_played() -> None:
     """At 65 ms a character; of a word that was cut, nothing."""
-    reply = Reply("r", "t", False, words={"item": ["This is ", "long."]})
+    reply = AgentReply("r", "t", False, words={"item": ["This is ", "long."]})
     assert reply.played_text() == ""
     reply.pieces, reply.audible_ms = [(1_000, loud(600))], 1_000
     assert reply.played_text() == "This is"
@@ -83,7 +83,7 @@ def test_a_words_place_is_its_share_of_the_text() -> None:
 
 
 def test_no_words_get_no_answer_and_errors_are_collected() -> None:
-    conversation = Conversation()
+    conversation = ObservedConversation()
     conversation.handle(e.SpeechStopped(500), 900)
     conversation.handle(e.TranscriptionCompleted(" "), 910)
     assert not conversation.answer_due
@@ -93,9 +93,9 @@ def test_no_words_get_no_answer_and_errors_are_collected() -> None:
     assert (conversation.errors, conversation.replies) == (["the transcription failed: broke", "wrong"], [])
 
 
-def typed_with_a_tool() -> Conversation:
+def typed_with_a_tool() -> ObservedConversation:
     """The answer to a typed message calls a tool that the server runs."""
-    conversation = Conversation()
+    conversation = ObservedConversation()
     conversation.answer_due = True
     conversation.handle(e.ReplyStarted("r1", "t1"), 100)
     conversation.handle(e.ReplyEnded("r1", "completed", "", goes_on=True), 110)
@@ -128,7 +128,7 @@ def test_a_turn_is_over_when_a_newer_one_is_answered() -> None:
 
 
 def test_a_call_of_the_clients_tool_goes_on_as_well() -> None:
-    conversation = Conversation()
+    conversation = ObservedConversation()
     conversation.handle(e.ReplyStarted("r1", "t1"), 100)
     conversation.handle(e.FunctionCalled("r1", "c1", "find_table", "{}"), 105)
     conversation.handle(e.ReplyEnded("r1", "completed", ""), 110)
@@ -136,7 +136,7 @@ def test_a_call_of_the_clients_tool_goes_on_as_well() -> None:
 
 
 def test_a_filler_is_no_answer_and_stands_apart() -> None:
-    conversation = Conversation()
+    conversation = ObservedConversation()
     conversation.handle(e.ReplyStarted("r", "t"), 100)
     conversation.handle(e.ReplyText("r", "One moment, please.", f"{e.FILLER}1"), 110)
     conversation.handle(e.ReplyAudio("r", to_pcm(loud(200)), f"{e.FILLER}1"), 120)

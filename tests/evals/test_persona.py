@@ -11,7 +11,7 @@ import pytest
 from voicepipe.cli import main
 from voicepipe.errors import StageError
 from voicepipe.evals.persona import JUDGE_RULES, PERSONA_RULES, NamedModel, Persona, judged
-from voicepipe.evals.speech import Utterance
+from voicepipe.evals.speech import StepSpeech
 from voicepipe.ports.model import Content, Text
 from voicepipe.testing.fakes.cues import LlmCue, Status, tokens
 from voicepipe.testing.fakes.model import FakeModel
@@ -23,7 +23,7 @@ def model(text: str) -> tuple[FakeModel, NamedModel]:
     return fake, NamedModel(fake, "m")
 
 
-async def speak(words: str) -> Utterance:
+async def speak(words: str) -> StepSpeech:
     raise AssertionError(words)
 
 

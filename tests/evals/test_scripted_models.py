@@ -15,7 +15,7 @@ from voicepipe.audio.files import read_sound
 from voicepipe.audio.samples import Samples, silence
 from voicepipe.evals.scenario import Scripted, ScriptedAnswer
 from voicepipe.evals.scripted_models import MAX_LATE_MS, ScriptedModels, late_ms, levels_of
-from voicepipe.evals.speech import Utterance, Words
+from voicepipe.evals.speech import StepSpeech, Words
 
 DATA = Path(__file__).parents[1] / "data" / "clean"
 CLIP = DATA / "vctk_p287_001.flac"
@@ -24,10 +24,10 @@ RATE_HZ, STT_HZ = 24_000, 16_000
 PAD_MS = 300
 
 
-def utterance() -> Utterance:
+def utterance() -> StepSpeech:
     samples = read_sound(CLIP, RATE_HZ)
     duration_ms = len(samples) * 1_000 // RATE_HZ
-    return Utterance(samples, duration_ms, (Words(TEXT, 0, duration_ms),))
+    return StepSpeech(samples, duration_ms, (Words(TEXT, 0, duration_ms),))
 
 
 def wav(samples: Samples) -> bytes:

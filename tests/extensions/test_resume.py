@@ -16,7 +16,7 @@ from voicepipe.ports.transcriber import Samples
 from voicepipe.server.sessions import resume
 from voicepipe.server.sessions.waiting_connections import MAX_PER_ADDRESS
 from voicepipe.testing.reconnecting_user import ReconnectingUser, reconnecting_user
-from voicepipe.testing.user import BINARY, WIRE_HZ, Event
+from voicepipe.testing.user import BINARY, WIRE_HZ, WireEvent
 from voicepipe.testing.waiting import WAIT_S
 
 RESUME = {"providerData": {"voicepipe": {"resume": True}}}
@@ -40,7 +40,7 @@ def many_lines() -> aiohttp.ClientSession:
     return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
 
 
-def event_summary(events: list[Event]) -> list[tuple[str, ...]]:
+def event_summary(events: list[WireEvent]) -> list[tuple[str, ...]]:
     """Return the client's events without what differs between two calls: ids, and how audio was cut up."""
     found: list[tuple[str, ...]] = []
     for event in events:
@@ -185,7 +185,7 @@ async def test_secret_is_sent_once(server: Any) -> None:
         assert refused["error"]["code"] == "resume_refused"
 
 
-def same_answer(event: Event) -> Event:
+def same_answer(event: WireEvent) -> WireEvent:
     """An answer without its id."""
     return {key: value for key, value in event.items() if key != "event_id"}
 

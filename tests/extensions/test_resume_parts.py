@@ -13,7 +13,7 @@ from voicepipe.protocol.outbound import EventRenderer
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session import connection as lines
 from voicepipe.session.audio_input import AudioInput
-from voicepipe.session.connection import Connection, Reconnection
+from voicepipe.session.connection import Reconnection, SessionConnection
 from voicepipe.session.outbox import OutgoingFrame
 from voicepipe.session.read_limit import ReadLimit
 from voicepipe.session.resumption import ResumeSecret
@@ -221,8 +221,8 @@ class Wired:
         self.dropped = True
 
 
-def a_line(socket: Wired) -> Connection:
-    line = Connection(socket, on_lost=lambda: None, on_back=lambda missed: None)
+def a_line(socket: Wired) -> SessionConnection:
+    line = SessionConnection(socket, on_lost=lambda: None, on_back=lambda missed: None)
     line.allow_resume(True)
     return line
 
@@ -255,7 +255,7 @@ async def test_the_newest_of_two_wins() -> None:
 
 async def test_no_wait_after_the_resume_window() -> None:
     lost = asyncio.Event()
-    line = Connection(Wired(), on_lost=lost.set, on_back=lambda missed: None)
+    line = SessionConnection(Wired(), on_lost=lost.set, on_back=lambda missed: None)
     line.allow_resume(True)
     async with asyncio.TaskGroup() as group:
         receiving = group.create_task(line.receive())
@@ -275,7 +275,7 @@ async def test_a_client_that_does_not_come_back_is_given_up(monkeypatch: pytest.
 async def test_a_connection_that_the_server_closes_stays_closed() -> None:
     """Also while it waits for its client; a handler whose client has come back meanwhile is released."""
     lost, socket = asyncio.Event(), Wired()
-    line = Connection(socket, on_lost=lost.set, on_back=lambda missed: None)
+    line = SessionConnection(socket, on_lost=lost.set, on_back=lambda missed: None)
     line.allow_resume(True)
     late = Reconnection(Wired(["a word"]), 0, lambda: b"hello")
     async with asyncio.TaskGroup() as group:
@@ -309,7 +309,7 @@ async def test_a_client_that_reads_too_slowly_loses_its_socket(can_resume: bool)
 async def test_a_client_that_is_away_and_left_too_much_unread_may_not_come_back() -> None:
     """What waits for one that may never come back is bounded too."""
     lost = asyncio.Event()
-    line = Connection(Wired(), on_lost=lost.set, on_back=lambda missed: None)
+    line = SessionConnection(Wired(), on_lost=lost.set, on_back=lambda missed: None)
     line.allow_resume(True)
     async with asyncio.TaskGroup() as group:
         receiving = group.create_task(line.receive())
@@ -333,7 +333,7 @@ async def test_too_long_a_gap_can_not_be_resumed(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_frames_before_the_opt_in_are_not_stored() -> None:
-    line = Connection(Wired(), on_lost=lambda: None, on_back=lambda missed: None)
+    line = SessionConnection(Wired(), on_lost=lambda: None, on_back=lambda missed: None)
     await line.send(1, OutgoingFrame(b"a"))
     assert not line.can_resume_after(1)
     line.allow_resume(True)

@@ -10,7 +10,7 @@ from voicepipe.protocol.outbound import EventRenderer
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.testing.records import turn_record
 from voicepipe.testing.scenario import Scenario
-from voicepipe.testing.user import Event, calling
+from voicepipe.testing.user import WireEvent, calling
 from voicepipe.testing.waiting import eventually
 from voicepipe.turn import notifications as a
 from voicepipe.turn.live_updates import changes
@@ -19,7 +19,7 @@ QUICK = {"audio": {"input": {"turn_detection": {"type": "server_vad", "silence_d
 WATCHING = {**QUICK, "providerData": {"voicepipe": {"turn_events": True, "playback_reports": True}}}
 
 
-def of_kind(events: list[Event], kind: str) -> list[Event]:
+def of_kind(events: list[WireEvent], kind: str) -> list[WireEvent]:
     return [event for event in events if event["type"] == f"voicepipe.turn.{kind}"]
 
 

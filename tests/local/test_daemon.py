@@ -100,7 +100,7 @@ async def in_queue(settings: ProviderSettings) -> None:
     """Return when the daemon has seen all that was sent before: a later lease has been answered."""
     reader, writer = await asyncio.open_unix_connection(dict(settings.options)["socket"])
     writer.write(wire.frame(wire.Attach(wire.VERSION, ("stt",))))
-    reply: wire.Reply | None = None
+    reply: wire.EngineReply | None = None
     while not isinstance(reply, wire.Ready):
         reply = await wire.receive(reader, wire.REPLIES)
     writer.close()
@@ -129,7 +129,7 @@ async def test_the_time_of_each_thread_counts_between_two_readings(monkeypatch: 
     """Also that of a job which is not done: a long answer must not look like a pause."""
     now_us = 0
     monkeypatch.setattr(worker_module, "monotonic_us", lambda: now_us)
-    echo, replies = Echo(), queue.SimpleQueue[wire.Reply]()
+    echo, replies = Echo(), queue.SimpleQueue[wire.EngineReply]()
     worker = worker_module.Worker("stt", lambda: echo, lambda: None)
     assert worker.submit(Task(wire.Transcribe("s", b"\0\0"), replies.put))
     assert worker.submit(Task(wire.Transcribe("s", b"\0\0"), replies.put))
@@ -251,7 +251,7 @@ async def test_another_version_is_not_attached(run_daemon: RunDaemon) -> None:
         writer.write(wire.frame(wire.Attach(wire.VERSION + 1, ("stt",))))
         refused = await wire.receive(reader, wire.REPLIES)
         writer.close()
-    assert isinstance(refused, wire.Refused)
+    assert isinstance(refused, wire.JobRefused)
     assert "stop the other" in refused.why
 
 

@@ -131,7 +131,7 @@ def test_conversations_longer_than_the_context_go_on(tmp_path: Path) -> None:
     engine = LlamaCpp(tmp_path / "l.sock", replace(smollm2(), context_tokens=256))
     talk = tuple((role, "私の犬と猫について話しました。") for _ in range(30) for role in ("user", "assistant"))
     for messages in ((("system", "Be kind."), *talk, ("user", "Go on.")), (("system", "Be kind. 親切に。 " * 300),)):
-        replies: list[wire.Reply] = []
+        replies: list[wire.EngineReply] = []
         engine.run(Task(wire.Generate("a", messages, 8, 0.0), replies.append))
         assert any(isinstance(reply, wire.Delta) for reply in replies)
         assert isinstance(replies[-1], wire.Answered)
@@ -172,9 +172,9 @@ async def test_scores_leave_the_conversations_in_the_cache(model: Model) -> None
 def test_a_model_without_fitted_scores_refuses(tmp_path: Path) -> None:
     """Of an operator's GGUF file nothing is known."""
     engine = LlamaCpp(tmp_path / "l.sock", replace(smollm2(), context_tokens=256, scores=False))
-    replies: list[wire.Reply] = []
+    replies: list[wire.EngineReply] = []
     engine.run(Task(wire.Score("a", "Hello."), replies.append))
-    assert replies == [wire.Refused("this model has no fitted scores", retryable=False)]
+    assert replies == [wire.JobRefused("this model has no fitted scores", retryable=False)]
 
 
 async def test_functions_that_may_be_called_are_left_out(model: Model) -> None:

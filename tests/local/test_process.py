@@ -18,7 +18,7 @@ from voicepipe.ports.synthesizer import Spoken, Synthesizer, Voice, audio_of
 from voicepipe.providers.local import prerequisites
 from voicepipe.providers.local.process import LocalEngine, start_engine
 from voicepipe.providers.local.tts import open_synthesizer
-from voicepipe.providers.local.wire import Progress
+from voicepipe.providers.local.wire import LoadProgress
 from voicepipe.registry import ProviderSettings, Spec, Stage
 from voicepipe.testing.waiting import eventually
 
@@ -79,7 +79,7 @@ async def ended(socket_path: Path) -> None:
 
 async def test_loading_progress_is_reported(socket_path: Path) -> None:
     """Each stage is announced and then ready; only requested stages are loaded; the folder is private."""
-    seen: list[Progress] = []
+    seen: list[LoadProgress] = []
     async with asyncio.timeout(BOUND_S), start_engine(socket_path, seen.append, stages=TTS, linger_ms=60_000) as engine:
         assert [(progress.stage, progress.state) for progress in seen] == [("tts", "loading"), ("tts", "ready")]
         assert seen[-1].took_ms > 0

@@ -69,7 +69,7 @@ def test_the_last_8_s_are_judged(weights: Path, rate_hz: int) -> None:
 
 def test_a_job_is_answered_with_its_score(weights: Path) -> None:
     """Of what the model returns for the features of the audio, as 16 kHz after zeros."""
-    model, replies, audio = SmartTurn(weights), list[wire.Reply](), tone(RATE_HZ)
+    model, replies, audio = SmartTurn(weights), list[wire.EngineReply](), tone(RATE_HZ)
     model.run(Task(wire.ScoreAudio("s", audio.tobytes(), RATE_HZ), replies.append))
     mean = log_mel(np.concatenate((np.zeros(7 * RATE_HZ), audio / 32_768))).mean()
     (reply,) = replies
@@ -121,7 +121,7 @@ class Judge:
 
     concurrency = 1
 
-    def __init__(self, *replies: wire.Reply) -> None:
+    def __init__(self, *replies: wire.EngineReply) -> None:
         self.replies = list(replies)
         self.jobs: list[wire.Job] = []
         self.begun, self.gate = threading.Event(), threading.Event()
@@ -171,7 +171,7 @@ async def in_queue(settings: ProviderSettings) -> None:
     """Return when the daemon has seen all that was sent before: a later lease has been answered."""
     reader, writer = await asyncio.open_unix_connection(dict(settings.options)["socket"])
     writer.write(wire.frame(wire.Attach(wire.VERSION, ("endpoint",))))
-    reply: wire.Reply | None = None
+    reply: wire.EngineReply | None = None
     while not isinstance(reply, wire.Ready):
         reply = await wire.receive(reader, wire.REPLIES)
     writer.close()

@@ -25,7 +25,7 @@ from voicepipe.audio.files import read_sound
 from voicepipe.bench.capacity_loop import Costs, Talk, fitted, simulate_loop
 from voicepipe.bench.load.concurrent_users import LoadRun
 from voicepipe.bench.load.fast_loop import run_fast
-from voicepipe.bench.load.measure import Plan, measure
+from voicepipe.bench.load.measure import LoadPlan, measure
 from voicepipe.bench.load.providers import ANSWER, Delays
 from voicepipe.bench.load.report import latencies_ms
 from voicepipe.bench.load.rows import RowFile
@@ -151,7 +151,7 @@ def stored_loads(file: Path | None) -> dict[int, LoadRun]:
 
 
 def _run_one(n_users: int, options: argparse.Namespace) -> LoadRun:
-    plan = Plan(
+    plan = LoadPlan(
         users=(n_users,),
         turns=options.turns,
         rounds=1,

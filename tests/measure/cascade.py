@@ -33,7 +33,7 @@ from voicepipe.router.candidate import Candidate
 from voicepipe.router.complexity import words
 from voicepipe.router.llm.judge import judge_request, verdict_of
 from voicepipe.router.policies import CLASSES, Complexity, RoutingQuery
-from voicepipe.router.race import Attempt, Plan, Race, Start
+from voicepipe.router.race import Attempt, Race, RacePlan, Start
 from voicepipe.wiring.stages import Stages
 
 PROMPTS: Final = Path(__file__).parents[1] / "router" / "prompts"
@@ -97,7 +97,7 @@ class World:
     def run(self, question: Question, classify: Classify, judge: Classify | None) -> Outcome:
         """Run the race of one question: a model of its class, and the judge's better one if it is in time."""
         guessed = classify(question)
-        race, due, usd = Race(Plan(first=self._models[guessed], deadline_ms=DEADLINE_MS)), [], 0.0
+        race, due, usd = Race(RacePlan(first=self._models[guessed], deadline_ms=DEADLINE_MS)), [], 0.0
         for order in race.begin(0.0):
             assert isinstance(order, Start)
             due.append((self._draw(order.attempt.candidate), order.attempt))

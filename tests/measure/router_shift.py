@@ -19,7 +19,7 @@ from voicepipe.bench.simulate_world import WorldOptions, draw_world
 from voicepipe.cli.simulate import drawn_turns, published_candidates
 from voicepipe.router.build import build_pool
 from voicepipe.router.options import RouterOptions
-from voicepipe.router.policies import Order
+from voicepipe.router.policies import CandidateOrder
 from voicepipe.router.pool import USUAL_TOKENS, SharedStats
 from voicepipe.router.simulation import simulate_turns
 
@@ -30,7 +30,9 @@ BEFORE, RECOVERY, AFTER = 900, 100, 500
 """Turns before the shift, turns to learn of it, turns that are compared then."""
 
 
-def late(seed: int, since: int, *, turns_per_s: float, factor: float, share: float, order: Order) -> tuple[bool, ...]:
+def late(
+    seed: int, since: int, *, turns_per_s: float, factor: float, share: float, order: CandidateOrder
+) -> tuple[bool, ...]:
     """Return for each turn whether it missed the deadline; the first model is slower from the turn `since` on."""
     published = published_pools()["mid"]
     candidates = published_candidates(published)
@@ -52,7 +54,7 @@ def main() -> None:
     parser.add_argument("--factor", type=float, default=3.0)
     parser.add_argument("--seeds", type=int, default=8)
     options = parser.parse_args()
-    cases: tuple[tuple[Order, float], ...] = (("given", 0.1), ("given", 0.3), ("learned", 0.1))
+    cases: tuple[tuple[CandidateOrder, float], ...] = (("given", 0.1), ("given", 0.3), ("learned", 0.1))
     for order, share in cases:
         rows = []
         for seed in range(100, 100 + options.seeds):

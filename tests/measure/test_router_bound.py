@@ -28,10 +28,10 @@ def raced(
     numbers = {each.spec: i for i, each in enumerate(CANDIDATES)}
     first, *others = (CANDIDATES[each] for each in plan.models)
     later = tuple(map(race.Later, others, plan.starts_ms[1:]))
-    running = race.Race(race.Plan(first=first, later=later, hold_until_ms=hold_ms, attempt_timeout_ms=math.inf))
+    running = race.Race(race.RacePlan(first=first, later=later, hold_until_ms=hold_ms, attempt_timeout_ms=math.inf))
     due: list[tuple[float, int, race.Attempt]] = []
 
-    def execute(orders: list[race.Order]) -> None:
+    def execute(orders: list[race.RaceCommand]) -> None:
         for order in orders:
             if isinstance(order, race.Start):
                 model = numbers[order.attempt.candidate.spec]

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voicepipe.providers.net.sse import LINE_BYTES, Event, EventTooLong, SseReader
+from voicepipe.providers.net.sse import LINE_BYTES, EventTooLong, SseEvent, SseReader
 
 
-def read(chunks: list[bytes]) -> list[Event]:
+def read(chunks: list[bytes]) -> list[SseEvent]:
     reader = SseReader()
     events = [event for chunk in chunks for event in reader.push(chunk)]
     last = reader.finish()
@@ -48,14 +48,14 @@ def cut_streams(draw: st.DrawFn) -> tuple[bytes, list[bytes]]:
     return whole, [whole[a:b] for a, b in pairwise(bounds)]
 
 
-def plainly(whole: bytes) -> list[Event]:
+def plainly(whole: bytes) -> list[SseEvent]:
     """The standard's rules, for a stream that is there in one piece."""
     text = whole.decode().removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-    events, name, data = list[Event](), "", list[str]()
+    events, name, data = list[SseEvent](), "", list[str]()
     for line in [*text.split("\n")[:-1], ""]:
         if not line:
             if data:
-                events.append(Event(name.encode(), "\n".join(data).encode()))
+                events.append(SseEvent(name.encode(), "\n".join(data).encode()))
             name, data = "", []
         elif line.startswith("data"):
             data.append(line.removeprefix("data").removeprefix(":").removeprefix(" "))
@@ -75,18 +75,18 @@ def test_any_cut_gives_the_same_events(stream: tuple[bytes, list[bytes]]) -> Non
 def test_event_is_given_with_its_last_byte() -> None:
     """A lone carriage return ends a line: nothing waits for what may follow it."""
     reader = SseReader()
-    assert reader.push(b"data: a\r\r") == [Event(b"", b"a")]
-    assert reader.push(b"\ndata: b\n\n") == [Event(b"", b"b")]
+    assert reader.push(b"data: a\r\r") == [SseEvent(b"", b"a")]
+    assert reader.push(b"\ndata: b\n\n") == [SseEvent(b"", b"b")]
 
 
 def test_data_of_several_lines_is_one_event() -> None:
     """Lines of data are joined by a line feed; comments between them are nothing."""
-    assert read([b"event: x\ndata: a\n: hush\ndata: b\n\n"]) == [Event(b"x", b"a\nb")]
+    assert read([b"event: x\ndata: a\n: hush\ndata: b\n\n"]) == [SseEvent(b"x", b"a\nb")]
 
 
 def test_end_without_an_empty_line() -> None:
     """What a server left without its last line end still counts."""
-    assert read([b"data: [DONE]"]) == [Event(b"", b"[DONE]")]
+    assert read([b"data: [DONE]"]) == [SseEvent(b"", b"[DONE]")]
 
 
 @pytest.mark.parametrize("piece", [b"x" * 4_096, b"data: " + b"x" * 4_095 + b"\n"], ids=["line", "event"])

@@ -26,7 +26,7 @@ from voicepipe.session.session import Session, SessionHooks, SessionStages
 from voicepipe.session.shutdown import NORMAL
 from voicepipe.testing.fakes.cues import CallCue, Cut, LlmCue, Status, SttCue, TtsCue, tokens
 from voicepipe.testing.fakes.ports import FakeModel, FakeSynthesizer, FakeTranscriber
-from voicepipe.testing.recording import Recording
+from voicepipe.testing.recording import RecordedConnections
 from voicepipe.testing.waiting import WAIT_S
 from voicepipe.turn.settings import CoreSettings
 
@@ -274,7 +274,7 @@ async def hold(
     )
     providers = stages(temper, said or ["what time is it"])
     session = Session(grant=grant, config=config, stages=providers, settings=CoreSettings(), hooks=hooks)
-    client, recording = Script(lines), Recording()
+    client, recording = Script(lines), RecordedConnections()
     async with asyncio.timeout(WAIT_S):
         await session.run(recording.of(client))
     assert recording.problems() == []

@@ -21,7 +21,7 @@ from voicepipe.router.build import build_pool
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.hedge_budget import GAIN, TARGET, WINDOW_TURNS, HedgeBudget
 from voicepipe.router.options import RouterOptions
-from voicepipe.router.policies import Order, RoutingQuery
+from voicepipe.router.policies import CandidateOrder, RoutingQuery
 from voicepipe.router.pool import USUAL_TOKENS, SharedStats
 from voicepipe.router.simulation import SimulatedResult, simulate_turns
 from voicepipe.turn.cost import Price
@@ -199,7 +199,7 @@ def simulated(
     *,
     slower: float = 1.0,
     shift: float = 1.0,
-    order: Order = "given",
+    order: CandidateOrder = "given",
     folder: Path | None = None,
 ) -> tuple[list[SimulatedResult], float]:
     """Turns of a published pool from the first one on, half of them after a shift of its first model; and the cap: this

@@ -16,7 +16,7 @@ from voicepipe.router.llm.model import RoutedModel, Routes
 from voicepipe.router.llm.probe import Probes
 from voicepipe.router.options import PoolOptions
 from voicepipe.router.pool import SharedStats
-from voicepipe.router.race import Plan, Race, Start
+from voicepipe.router.race import Race, RacePlan, Start
 from voicepipe.testing.fakes.cues import LlmCue
 from voicepipe.testing.fakes.model import FakeModel
 from voicepipe.testing.fakes.model import ReceivedModelRequest as Received
@@ -262,7 +262,7 @@ def test_the_judge_reads_the_beginning_of_the_question_alone() -> None:
 def test_a_race_that_is_decided_prefers_nothing() -> None:
     """Nor does one that has started that model already."""
     a, b = Candidate(spec="a/m"), Candidate(spec="b/m")
-    race = Race(Plan(first=a, reserve=(b,)))
+    race = Race(RacePlan(first=a, reserve=(b,)))
     (start,) = race.begin(0)
     assert isinstance(start, Start)
     assert race.prefer(a, 590, 10) == []

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voicepipe.router.candidate import Candidate
-from voicepipe.router.race import Attempt, Close, GiveUp, Later, Order, Plan, Race, Speak, Start
+from voicepipe.router.race import Attempt, Close, GiveUp, Later, Race, RaceCommand, RacePlan, Speak, Start
 
 A, B, C = (Candidate(spec=f"{name}/m") for name in "abc")
-HEDGED = Plan(first=A, later=(Later(B, 300),), reserve=(C,), deadline_ms=600, attempt_timeout_ms=8_000)
+HEDGED = RacePlan(first=A, later=(Later(B, 300),), reserve=(C,), deadline_ms=600, attempt_timeout_ms=8_000)
 
 
-def order_names(orders: list[Order]) -> list[str]:
+def order_names(orders: list[RaceCommand]) -> list[str]:
     """`start b hedge`, `close a`, `speak b`, `give up`."""
     words = []
     for order in orders:
@@ -35,7 +35,7 @@ def order_names(orders: list[Order]) -> list[str]:
 class Scenario:
     """A race written as lines."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: RacePlan) -> None:
         self.race = Race(plan)
 
     def at(self, now_ms: float, what: str = "") -> list[str]:
@@ -45,7 +45,7 @@ class Scenario:
         if not what:
             return order_names(self.race.time_passed(now_ms))
         name, verb = what.split()
-        verbs: dict[str, Callable[[Attempt, float], list[Order]]] = {
+        verbs: dict[str, Callable[[Attempt, float], list[RaceCommand]]] = {
             "spoke": self.race.spoke,
             "failed": self.race.failed,
         }
@@ -102,7 +102,7 @@ def test_a_deadline_in_silence_starts_one_more_and_no_fourth() -> None:
 
 
 def test_a_model_alone_and_silent_at_the_deadline_is_replaced_without_money_for_a_third() -> None:
-    scenario = Scenario(Plan(first=A, reserve=(B, C), deadline_ms=600, starts_late=False))
+    scenario = Scenario(RacePlan(first=A, reserve=(B, C), deadline_ms=600, starts_late=False))
     scenario.at(0, "begin")
     assert scenario.race.wake_ms() == 600
     assert scenario.at(600) == ["start b replacement"]
@@ -111,7 +111,7 @@ def test_a_model_alone_and_silent_at_the_deadline_is_replaced_without_money_for_
 
 
 def test_two_that_are_silent_at_the_deadline_get_no_third_without_money_until_one_fails() -> None:
-    scenario = Scenario(Plan(first=A, later=(Later(B, 300),), reserve=(C,), deadline_ms=600, starts_late=False))
+    scenario = Scenario(RacePlan(first=A, later=(Later(B, 300),), reserve=(C,), deadline_ms=600, starts_late=False))
     scenario.at(0, "begin")
     scenario.at(300)
     assert scenario.race.wake_ms() == 8_000
@@ -122,7 +122,7 @@ def test_two_that_are_silent_at_the_deadline_get_no_third_without_money_until_on
 
 def test_attempt_times_out() -> None:
     """Each attempt for itself; the last one that is left takes the request with it."""
-    scenario = Scenario(Plan(first=A, later=(Later(B, 300),), deadline_ms=600, attempt_timeout_ms=1_000))
+    scenario = Scenario(RacePlan(first=A, later=(Later(B, 300),), deadline_ms=600, attempt_timeout_ms=1_000))
     scenario.at(0, "begin")
     scenario.at(300)
     assert scenario.at(1_000) == ["close a"]
@@ -131,7 +131,7 @@ def test_attempt_times_out() -> None:
 
 
 def test_one_at_a_time_closes_the_former() -> None:
-    scenario = Scenario(Plan(first=A, later=(Later(B, 500), Later(C, 1_000)), one_at_a_time=True))
+    scenario = Scenario(RacePlan(first=A, later=(Later(B, 500), Later(C, 1_000)), one_at_a_time=True))
     scenario.at(0, "begin")
     assert scenario.at(500) == ["close a", "start b hedge"]
     assert scenario.at(600, "b failed") == ["start c replacement"]
@@ -139,7 +139,7 @@ def test_one_at_a_time_closes_the_former() -> None:
 
 
 def test_a_hedge_is_held_for_the_preferred_until_the_deadline() -> None:
-    scenario = Scenario(Plan(first=A, later=(Later(B, 100),), deadline_ms=600, hold_until_ms=590))
+    scenario = Scenario(RacePlan(first=A, later=(Later(B, 100),), deadline_ms=600, hold_until_ms=590))
     scenario.at(0, "begin")
     scenario.at(100)
     assert scenario.at(250, "b spoke") == []
@@ -149,7 +149,7 @@ def test_a_hedge_is_held_for_the_preferred_until_the_deadline() -> None:
 
 def test_a_held_hedge_speaks_when_the_preferred_is_late_or_fails() -> None:
     for end in ("time", "failure"):
-        scenario = Scenario(Plan(first=A, later=(Later(B, 100),), deadline_ms=600, hold_until_ms=590))
+        scenario = Scenario(RacePlan(first=A, later=(Later(B, 100),), deadline_ms=600, hold_until_ms=590))
         scenario.at(0, "begin")
         scenario.at(100)
         scenario.at(250, "b spoke")
@@ -158,7 +158,7 @@ def test_a_held_hedge_speaks_when_the_preferred_is_late_or_fails() -> None:
 
 
 def test_a_race_of_three_has_three_in_flight() -> None:
-    scenario = Scenario(Plan(first=A, later=(Later(B, 0), Later(C, 0))))
+    scenario = Scenario(RacePlan(first=A, later=(Later(B, 0), Later(C, 0))))
     assert scenario.at(0, "begin") == ["start a primary", "start b hedge", "start c hedge"]
 
 
@@ -171,7 +171,7 @@ def test_abandoning_closes_every_call() -> None:
 
 
 plans = st.builds(
-    lambda waits, hold, alone, n: Plan(
+    lambda waits, hold, alone, n: RacePlan(
         first=A,
         later=tuple(Later(each, wait) for each, wait in zip((B, C), sorted(waits), strict=False)),
         reserve=tuple(Candidate(spec=f"r{i}/m") for i in range(n)),
@@ -187,7 +187,7 @@ plans = st.builds(
 
 
 @given(plans, st.data())
-def test_every_race_ends_and_leaves_no_call_running(plan: Plan, data: Any) -> None:
+def test_every_race_ends_and_leaves_no_call_running(plan: RacePlan, data: Any) -> None:
     """At most one model speaks, every other one is closed or has failed, and calls in flight never exceed the limit."""
     race, now_ms, spoken = Race(plan), 0.0, 0
     most = max(2, 1 + sum(not each.after_ms for each in plan.later)) + 1  # and one replacement
@@ -216,7 +216,7 @@ def test_every_race_ends_and_leaves_no_call_running(plan: Plan, data: Any) -> No
 @pytest.mark.parametrize("late_ms", [600, 2_000])
 def test_a_hedge_that_is_overdue_is_started_once(late_ms: int) -> None:
     """A loop that was busy wakes late."""
-    scenario = Scenario(Plan(first=A, later=(Later(B, 300),)))
+    scenario = Scenario(RacePlan(first=A, later=(Later(B, 300),)))
     scenario.at(0, "begin")
     assert scenario.at(late_ms) == ["start b hedge"]
     assert scenario.at(late_ms + 1) == []
@@ -225,7 +225,7 @@ def test_a_hedge_that_is_overdue_is_started_once(late_ms: int) -> None:
 @given(st.floats(0, 1e8), st.sampled_from([1.0, 300.0, 333.3, 600.0]), st.booleans())
 def test_what_is_due_happens_whatever_instant_it_began_at(began_ms: float, after_ms: float, alone: bool) -> None:
     """Fractions of a millisecond do not add up: a timer that wakes at the given time finds something to do."""
-    plan = Plan(
+    plan = RacePlan(
         first=A,
         later=(Later(B, after_ms),),
         reserve=(C,),

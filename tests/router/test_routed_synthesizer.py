@@ -19,7 +19,7 @@ from voicepipe.router.options import RouterOptions
 from voicepipe.router.pool import SharedStats
 from voicepipe.router.speech_order import SpeechOrder
 from voicepipe.router.tts.call import MAX_WAITING, SynthesizerCandidate
-from voicepipe.router.tts.progress import CHAR_MS, Progress
+from voicepipe.router.tts.progress import CHAR_MS, SpeechProgress
 from voicepipe.router.tts.synthesizer import RoutedSynthesizer
 from voicepipe.testing.conformance.synthesizer import (
     ScriptedSynthesizerConformance,
@@ -438,7 +438,7 @@ def sounding(ms: int, *, clause: int = 0, words: tuple[WordTime, ...] = ()) -> S
 def test_word_times_locate_the_continuation() -> None:
     """A word that has hardly begun is said again; those before it are not, twice cut or not."""
     clauses = ("one two three four",)
-    progress = Progress(1.0)
+    progress = SpeechProgress(1.0)
     times = tuple(WordTime(word, 400 * i) for i, word in enumerate(clauses[0].split()))
     progress.record(sounding(900, words=times), clauses)
     rest = progress.go_on(clauses)
@@ -452,7 +452,7 @@ def test_word_times_locate_the_continuation() -> None:
 
 def test_silence_before_a_clause_counts_for_no_word() -> None:
     """A voice that breathes first has said nothing."""
-    progress = Progress(1.0)
+    progress = SpeechProgress(1.0)
     progress.record(Spoken(0, np.zeros(RATE_HZ, dtype=np.int16)), ("one two",))
     rest = progress.go_on(("one two",))
     assert rest is not None
@@ -463,7 +463,7 @@ def test_silence_before_a_clause_counts_for_no_word() -> None:
 def test_clauses_of_silence_are_all_said_again(words: tuple[WordTime, ...]) -> None:
     """A TTS that sends nothing else has said nothing, whatever the times of its words."""
     clauses, silence = ("one two", "three four"), np.zeros(RATE_HZ, dtype=np.int16)
-    progress = Progress(1.0)
+    progress = SpeechProgress(1.0)
     progress.record(Spoken(0, silence), clauses)
     progress.record(Spoken(1, silence, words), clauses)
     rest = progress.go_on(clauses)
@@ -474,7 +474,7 @@ def test_clauses_of_silence_are_all_said_again(words: tuple[WordTime, ...]) -> N
 def test_a_voice_shows_its_pace() -> None:
     """A clause that was spoken to its end gives the pace of the next one's words."""
     clauses = ("a" * 20, "bbbb cccc dddd")
-    progress = Progress(1.0)
+    progress = SpeechProgress(1.0)
     progress.record(sounding(20 * 40), clauses)
     progress.record(sounding(9 * 40, clause=1), clauses)
     rest = progress.go_on(clauses)
@@ -484,6 +484,6 @@ def test_a_voice_shows_its_pace() -> None:
 
 def test_nothing_is_left_of_what_was_said() -> None:
     """All words sounded."""
-    progress = Progress(1.0)
+    progress = SpeechProgress(1.0)
     progress.record(sounding(5_000), ("one two",))
     assert progress.go_on(("one two",)) is None

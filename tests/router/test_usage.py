@@ -7,7 +7,7 @@ import pytest
 from voicepipe.ports.model import Usage
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.llm.usage import attempted, cached_share, failover_usd, summed
-from voicepipe.router.race import Attempt, Role, State
+from voicepipe.router.race import Attempt, AttemptRole, AttemptState
 from voicepipe.turn.cost import Price
 
 PRICE = Price(1.0, 10.0, 0.1, 1.25)
@@ -31,7 +31,9 @@ def test_a_loser_is_charged_by_what_its_provider_counted_before(share: float, re
 DEAR, CHEAP = Candidate(spec="dear/m"), Candidate(spec="cheap/m")
 
 
-def call(number: int, role: Role, state: State, *, of: Candidate = CHEAP, began_ms: float = 0.0) -> Attempt:
+def call(
+    number: int, role: AttemptRole, state: AttemptState, *, of: Candidate = CHEAP, began_ms: float = 0.0
+) -> Attempt:
     return Attempt(number, of, role, began_ms, state=state, ended_ms=began_ms + 100.0)
 
 

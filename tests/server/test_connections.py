@@ -22,7 +22,7 @@ from voicepipe.auth.proxies import TrustedProxies
 from voicepipe.server import acceptor, app, http_protocol
 from voicepipe.server.acceptor import Acceptor, bind
 from voicepipe.server.connection_limits import ConnectionLimits
-from voicepipe.server.connections import Connection, Connections
+from voicepipe.server.connections import AcceptedConnection, Connections
 from voicepipe.server.descriptors import max_client_connections
 from voicepipe.server.http_protocol import HttpProtocol
 from voicepipe.server.log_limit import LogLimit
@@ -132,7 +132,7 @@ async def test_an_address_has_so_many_connections_without_a_request_and_no_more(
 async def test_one_that_was_closed_is_ended_when_its_transport_is_there() -> None:
     """It may be closed between the accept and the loop's making of its transport."""
     connections, ended = Connections(ConnectionLimits(), TrustedProxies(())), list[str]()
-    connection = Connection(connections, "192.0.2.1", lambda: ended.append("socket"))
+    connection = AcceptedConnection(connections, "192.0.2.1", lambda: ended.append("socket"))
     assert connections.close_oldest()
     connection.opened(lambda: ended.append("transport"))
     assert ended == ["socket", "transport"]
@@ -288,10 +288,10 @@ async def test_where_accepting_fails_the_server_rests_and_makes_room(
     connections = Connections(ConnectionLimits(), TrustedProxies(()))
     closed: list[int] = []
     for n in range(20):
-        Connection(connections, "192.0.2.1", partial(closed.append, n))
-    taken: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
+        AcceptedConnection(connections, "192.0.2.1", partial(closed.append, n))
+    taken: asyncio.Future[AcceptedConnection] = asyncio.get_running_loop().create_future()
 
-    def make_protocol(connection: Connection) -> HttpProtocol:
+    def make_protocol(connection: AcceptedConnection) -> HttpProtocol:
         taken.set_result(connection)
         raise ConnectionError
 

@@ -24,7 +24,7 @@ from voicepipe.audio.decode_file import Pieces, TooLong
 from voicepipe.audio.files import UnreadableSound, wav_bytes
 from voicepipe.audio.samples import Samples
 from voicepipe.server import decoding as decoding_module
-from voicepipe.server.decoding import Decoding, Recording, decoding
+from voicepipe.server.decoding import DecodedRecording, Decoding, decoding
 from voicepipe.testing.fakes.cues import Hold, SttCue
 from voicepipe.testing.fakes.script import soon
 from voicepipe.testing.fakes.tone import tone
@@ -61,7 +61,7 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def rest(recording: Recording) -> list[Samples]:
+async def rest(recording: DecodedRecording) -> list[Samples]:
     found = []
     while (piece := await recording.next_piece()) is not None:
         found.append(piece)
@@ -165,7 +165,7 @@ async def test_an_answer_that_no_decoder_gives_is_not_believed(monkeypatch: pyte
     for kind, n_bytes in ((b"p", 1 << 30), (b"x", 1 << 20), (b"o", 5), (b"?", 1)):
         reader = asyncio.StreamReader()
         reader.feed_data(decode_process.ANSWER.pack(kind, 0.0, n_bytes))
-        recording = Recording((reader, None), asyncio.Semaphore(1))  # type: ignore[arg-type]
+        recording = DecodedRecording((reader, None), asyncio.Semaphore(1))  # type: ignore[arg-type]
         with pytest.raises(UnreadableSound, match="can't be decoded"):
             await recording._answer()
 

@@ -15,7 +15,7 @@ import pytest
 
 from voicepipe.session import connection as lines
 from voicepipe.session import session as sessions
-from voicepipe.session.connection import Connection
+from voicepipe.session.connection import SessionConnection
 from voicepipe.session.outbox import MAX_UNSENT_BYTES, UNSENT_BYTES, Outbox, OutgoingFrame
 from voicepipe.testing.waiting import WAIT_S, eventually
 
@@ -139,8 +139,8 @@ class Slow:
         self.gone = True
 
 
-def a_line(socket: Slow, *, resumable: bool) -> Connection:
-    line = Connection(socket, on_lost=lambda: None, on_back=lambda missed: None)
+def a_line(socket: Slow, *, resumable: bool) -> SessionConnection:
+    line = SessionConnection(socket, on_lost=lambda: None, on_back=lambda missed: None)
     line.allow_resume(resumable)
     return line
 

@@ -10,7 +10,7 @@ import numpy as np
 from voicepipe.ports.synthesizer import RATE_HZ, Spoken, Voice, WordTime
 from voicepipe.ports.transcriber import Samples
 from voicepipe.session.messages import request_of
-from voicepipe.session.reply import Reply
+from voicepipe.session.reply import RunningReply
 from voicepipe.testing.fakes.cues import LlmCue
 from voicepipe.testing.fakes.ports import FakeModel
 from voicepipe.turn import events as e
@@ -70,7 +70,7 @@ async def test_word_times_count_the_sound_that_is_sent() -> None:
     command = StartReply(1, 0, "item", ReplySettings(), ())
     events: list[e.Event] = []
     model = FakeModel(LlmCue(tokens=("One two. ", "Three.")))
-    await Reply(
+    await RunningReply(
         command,
         request_of(command, model="mind", session="s"),
         Voice(model="mouth"),

@@ -23,7 +23,7 @@ from voicepipe.errors import ConfigError
 from voicepipe.telemetry.record_json import record_json
 from voicepipe.telemetry.rollups.query import stats
 from voicepipe.telemetry.store import feedback, sqlite_file, turns
-from voicepipe.telemetry.store.port import Order, StatsQuery, StoreError, TurnQuery
+from voicepipe.telemetry.store.port import StatsQuery, StoreError, TurnOrder, TurnQuery
 from voicepipe.telemetry.store.schema import VERSION
 from voicepipe.telemetry.store.sqlite import SqliteTurnStore
 from voicepipe.telemetry.store.statements import Fetch, Work
@@ -243,7 +243,9 @@ async def test_the_slowest_of_a_long_time_are_found_by_their_latency(tmp_path: P
 
 
 @pytest.mark.parametrize("order", [None, "newest", "slowest"])
-async def test_turns_of_sessions_with_a_part_of_an_id_are_found_by_session(order: Order | None, tmp_path: Path) -> None:
+async def test_turns_of_sessions_with_a_part_of_an_id_are_found_by_session(
+    order: TurnOrder | None, tmp_path: Path
+) -> None:
     """Not by going through all turns of the month that is shown."""
     await (await SqliteTurnStore.open(tmp_path / "turns.db")).close()
     if order is None:

@@ -11,7 +11,7 @@ import pytest
 from voicepipe.protocol.beta import BETA
 from voicepipe.protocol.outbound import EventRenderer, Frames
 from voicepipe.protocol.session_config import SessionConfig
-from voicepipe.testing.recording import Recording
+from voicepipe.testing.recording import RecordedConnections
 from voicepipe.testing.user import calling
 
 CONFIG = SessionConfig.start(session_id="sess_r", model="default", voice="v", instructions="", expires_at=1)
@@ -37,7 +37,7 @@ class NoClient:
 
 async def found(frames: Iterable[bytes], *said: str) -> list[str]:
     """The problems of these events, after their client has said that."""
-    recording = Recording()
+    recording = RecordedConnections()
     line = recording.of(NoClient(*said))
     while await line.receive() is not None:
         pass
@@ -84,7 +84,7 @@ async def test_item_is_first_only_on_request() -> None:
     ]
 
 
-async def test_sessions_of_a_running_server_are_recorded(fake_server: Any, recorded_wire: Recording) -> None:
+async def test_sessions_of_a_running_server_are_recorded(fake_server: Any, recorded_wire: RecordedConnections) -> None:
     async with fake_server() as server, calling(server.url) as user:
         await user.send("input_audio_buffer.clear")
         await user.until("input_audio_buffer.cleared")

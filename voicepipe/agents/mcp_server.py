@@ -44,7 +44,7 @@ _PAGES: Final = 20
 _AWAY: Final = "The server of this function cannot be reached now."
 
 
-class McpServer:
+class McpConnection:
     """One server. `run` keeps the connection; without one, a call fails at once."""
 
     def __init__(self, options: McpOptions) -> None:

@@ -21,14 +21,14 @@ MAX_TOOL_CHARS: Final = 16_000
 MAX_LIST_CHARS: Final = 200_000
 """All descriptions and schemas of a server's tools; the tools beyond it are left out."""
 
-Call = Callable[[str, dict[str, Any]], Awaitable[str]]
+CallTool = Callable[[str, dict[str, Any]], Awaitable[str]]
 """Calls a tool of that name with these arguments; raises ToolError."""
 
 
 class McpTool:
     """A tool of an MCP server. Implements `ServerTool`. It outlasts the connection in which it was listed."""
 
-    def __init__(self, listed: Any, options: McpOptions, call: Call) -> None:
+    def __init__(self, listed: Any, options: McpOptions, call: CallTool) -> None:
         """`listed`: the tool as `mcp` returns it.
 
         Raises:

@@ -11,7 +11,7 @@ from voicepipe.errors import AuthError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class TokenUsage:
     """The usage under one token so far."""
 
     turns: int = 0
@@ -40,7 +40,7 @@ def check_token_limits(claims: Claims, *, origin: str | None, model: str, agent:
         raise _forbidden("agent_not_allowed", f"is for the agents {', '.join(limits.agents)}, not for {agent[:64]!r}")
 
 
-def limit_reached(limits: Limits, usage: Usage) -> str | None:
+def limit_reached(limits: Limits, usage: TokenUsage) -> str | None:
     """Return which limit the sessions of a token have used up, as text for the close reason; None while none is.
 
     Short enough for a WebSocket close frame (123 bytes, RFC 6455 5.5).

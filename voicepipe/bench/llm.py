@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from voicepipe.bench.runner import Progress, run_repeated
+from voicepipe.bench.runner import ReportProgress, run_repeated
 from voicepipe.clock import loop_s
 from voicepipe.errors import StageError
 from voicepipe.ports.model import CallDelta, Content, Model, ModelRequest, Routed, Text, TextDelta, Usage
@@ -60,7 +60,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class LlmBenchPlan:
     """The prompts and how to send them."""
 
     prompts: Sequence[Prompt] = PROMPTS
@@ -76,7 +76,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class LlmMeasurement:
     """The measurements of one request."""
 
     spec: str
@@ -115,7 +115,9 @@ class Answer:
         return None if self.itl_ms is None else 1_000 / self.itl_ms
 
 
-async def measure(candidates: Sequence[Candidate], plan: Plan, progress: Progress) -> list[Answer]:
+async def measure(
+    candidates: Sequence[Candidate], plan: LlmBenchPlan, progress: ReportProgress
+) -> list[LlmMeasurement]:
     """Measure all candidates, one after the other, with `at_once` requests at a time.
 
     A request that fails is an answer with its error; there are no retries.
@@ -127,7 +129,9 @@ async def measure(candidates: Sequence[Candidate], plan: Plan, progress: Progres
     return answers
 
 
-async def _measure(candidate: Candidate, plan: Plan, cache: Cache, progress: Progress) -> list[Answer]:
+async def _measure(
+    candidate: Candidate, plan: LlmBenchPlan, cache: Cache, progress: ReportProgress
+) -> list[LlmMeasurement]:
     requester = _Requester(candidate, plan, cache)
     if cache == "warm":
         for prompt in range(min(len(plan.prompts), plan.n_answers)):
@@ -141,11 +145,11 @@ async def _measure(candidate: Candidate, plan: Plan, cache: Cache, progress: Pro
 class _Requester:
     """Sends requests to one model, with its cache warm or cold."""
 
-    def __init__(self, candidate: Candidate, plan: Plan, cache: Cache) -> None:
+    def __init__(self, candidate: Candidate, plan: LlmBenchPlan, cache: Cache) -> None:
         self._candidate, self._plan, self._cache = candidate, plan, cache
         self._session = secrets.token_hex(8)
 
-    async def measure_answer(self, prompt: int) -> Answer:
+    async def measure_answer(self, prompt: int) -> LlmMeasurement:
         """Send one request and measure it."""
         began_s = loop_s()
         first_s: float | None = None
@@ -166,7 +170,7 @@ class _Requester:
         except StageError as failure:
             error = failure.why
         ended_s = loop_s()
-        return Answer(
+        return LlmMeasurement(
             spec=self._candidate.spec,
             cache=self._cache,
             prompt=prompt,

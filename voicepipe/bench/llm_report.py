@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from voicepipe.bench import report_cells
-from voicepipe.bench.llm import Answer
+from voicepipe.bench.llm import LlmMeasurement
 from voicepipe.bench.report_cells import failures, markdown, money, quantile_cell, quantiles, total
 
 COLUMNS: Final = (
@@ -46,14 +46,14 @@ class Run:
 
     spec: str
     cache: str
-    answers: tuple[Answer, ...]
+    answers: tuple[LlmMeasurement, ...]
 
     @property
-    def whole(self) -> tuple[Answer, ...]:
+    def whole(self) -> tuple[LlmMeasurement, ...]:
         """Return the answers without an error."""
         return tuple(answer for answer in self.answers if not answer.error)
 
-    def quantiles(self, value: Callable[[Answer], float | None]) -> list[float]:
+    def quantiles(self, value: Callable[[LlmMeasurement], float | None]) -> list[float]:
         """Return p50, p95 and p99 of a figure over the complete answers; empty if none has it."""
         return quantiles(map(value, self.whole))
 
@@ -63,7 +63,7 @@ class Run:
         return total(answer.cost_usd for answer in self.answers)
 
 
-def runs(answers: Sequence[Answer]) -> list[Run]:
+def runs(answers: Sequence[LlmMeasurement]) -> list[Run]:
     """Group the answers by model and state of the cache, in the order of measurement."""
     keys = dict.fromkeys((answer.spec, answer.cache) for answer in answers)
     return [Run(*key, tuple(a for a in answers if (a.spec, a.cache) == key)) for key in keys]
@@ -95,7 +95,7 @@ def write_csv(path: Path, measured: Sequence[Run]) -> None:
     report_cells.write_csv(path, CSV_COLUMNS, (_fields(answer) for run in measured for answer in run.answers))
 
 
-def _fields(answer: Answer) -> Iterator[object]:
+def _fields(answer: LlmMeasurement) -> Iterator[object]:
     usage = answer.usage
     yield from (answer.spec, answer.cache, answer.prompt)
     for figure in (answer.ttft_ms, answer.itl_ms, answer.tokens_per_s, answer.total_ms):

@@ -8,12 +8,12 @@ from typing import TypeVar
 
 Result = TypeVar("Result")
 
-Progress = Callable[[str, int, int], None]
+ReportProgress = Callable[[str, int, int], None]
 """(name, number done, total number)"""
 
 
 async def run_repeated(
-    what: str, n: int, at_once: int, work: Callable[[int], Awaitable[Result]], progress: Progress
+    what: str, n: int, at_once: int, work: Callable[[int], Awaitable[Result]], progress: ReportProgress
 ) -> list[Result]:
     """Run `work` for 0 to `n` - 1, `at_once` at a time; return the results in order of completion."""
     results = list[Result]()

@@ -22,7 +22,7 @@ COLUMNS: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class PolicyResult:
     """The results of one policy with one pool."""
 
     pool: str
@@ -67,13 +67,13 @@ def line_of(
     speakers: Sequence[str],
     most_spent: float,
     single_usd: float | None,
-) -> Line:
+) -> PolicyResult:
     """Sum up turns. `single_usd` is the cost of a turn with the first model alone; None: these turns are it."""
     times = np.minimum(np.array(ttft_ms), GIVEN_UP_MS)
     mean_usd, mean_failover_usd = float(np.mean(usd)), float(np.mean(failover_usd))
     spoke = Counter(speakers)
     p50, p95, p99, p999 = (float(value) for value in np.percentile(times, (50, 95, 99, 99.9)))
-    return Line(
+    return PolicyResult(
         pool=pool,
         policy=policy,
         n=len(times),
@@ -99,7 +99,7 @@ HEAD: Final = (
 )
 
 
-def line_text(line: Line) -> str:
+def line_text(line: PolicyResult) -> str:
     """Return one line of the table, in ms, shares of the turns, calls, and multiples of the first model's cost."""
     who = " ".join(f"{round(100 * share)}% {name}" for name, share in line.speakers)
     quantiles = f"{line.p50_ms:>6.0f}{line.p95_ms:>7.0f}{line.p99_ms:>7.0f}{line.p999_ms:>8.0f}"
@@ -108,7 +108,7 @@ def line_text(line: Line) -> str:
     return f"{line.policy:<22}{quantiles}{shares}{money}  {who}"
 
 
-def write_csv(path: Path, lines: Sequence[Line]) -> None:
+def write_csv(path: Path, lines: Sequence[PolicyResult]) -> None:
     """Write all lines."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
@@ -116,7 +116,7 @@ def write_csv(path: Path, lines: Sequence[Line]) -> None:
         writer.writerows(list(_cells(line)) for line in lines)
 
 
-def _cells(line: Line) -> Iterator[object]:
+def _cells(line: PolicyResult) -> Iterator[object]:
     yield from (line.pool, line.policy, line.n)
     yield from (round(ms, 1) for ms in (line.p50_ms, line.p95_ms, line.p99_ms, line.p999_ms))
     yield from (round(line.missed, 5), round(line.over_1s, 5), round(line.calls_a_turn, 4))

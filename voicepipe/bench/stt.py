@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from voicepipe.audio.samples import Samples, silence
-from voicepipe.bench.runner import Progress, run_repeated
+from voicepipe.bench.runner import ReportProgress, run_repeated
 from voicepipe.clock import loop_s
 from voicepipe.errors import StageError
 from voicepipe.ports.transcriber import Final as FinalText
@@ -33,7 +33,7 @@ WORD: Final = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
 
 
 @dataclass(frozen=True, slots=True)
-class Utterance:
+class SttUtterance:
     """One utterance for an STT."""
 
     name: str
@@ -83,10 +83,10 @@ class SttResult:
 
 async def measure(
     candidates: Sequence[SttCandidate],
-    utterances: Callable[[int], Sequence[Utterance]],
+    utterances: Callable[[int], Sequence[SttUtterance]],
     n: int,
     at_once: int,
-    progress: Progress,
+    progress: ReportProgress,
 ) -> list[SttResult]:
     """Send `n` utterances to each STT, one STT after the other, `at_once` at a time.
 
@@ -105,11 +105,11 @@ async def measure(
     return results
 
 
-async def _nth(candidate: SttCandidate, utterance: Sequence[Utterance], n: int) -> SttResult:
+async def _nth(candidate: SttCandidate, utterance: Sequence[SttUtterance], n: int) -> SttResult:
     return await _transcribe(candidate, utterance[n % len(utterance)])
 
 
-async def _transcribe(candidate: SttCandidate, utterance: Utterance) -> SttResult:
+async def _transcribe(candidate: SttCandidate, utterance: SttUtterance) -> SttResult:
     times = _Times()
     error = text = ""
     try:
@@ -153,7 +153,7 @@ class _Times:
         self.final_s = 0.0
 
 
-async def _speak(stream: TranscriptStream, utterance: Utterance, *, paced: bool) -> None:
+async def _speak(stream: TranscriptStream, utterance: SttUtterance, *, paced: bool) -> None:
     """Push the speech and a pause, and request the text."""
     sound = np.concatenate((utterance.samples, silence(PAUSE_MS * utterance.rate_hz // 1_000)))
     n_frame = FRAME_MS * utterance.rate_hz // 1_000

@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 
 from voicepipe.audio.files import UnreadableSound, read_sound
-from voicepipe.bench.stt import Utterance
+from voicepipe.bench.stt import SttUtterance
 from voicepipe.errors import ConfigError
 
 
-class Recording(msgspec.Struct, frozen=True):
+class ManifestRecording(msgspec.Struct, frozen=True):
     """A line of the manifest; other fields are ignored."""
 
     path: str
@@ -26,7 +26,7 @@ class Recording(msgspec.Struct, frozen=True):
     """End of the last word; None: the recording's end."""
 
 
-def read_manifest(path: Path) -> Callable[[int], Sequence[Utterance]]:
+def read_manifest(path: Path) -> Callable[[int], Sequence[SttUtterance]]:
     """Read a file with a JSON object on each line; return a function that gives its utterances at a rate in Hz.
 
     Raises:
@@ -34,7 +34,7 @@ def read_manifest(path: Path) -> Callable[[int], Sequence[Utterance]]:
     """
     try:
         lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-        recordings = [msgspec.json.decode(line, type=Recording) for line in lines]
+        recordings = [msgspec.json.decode(line, type=ManifestRecording) for line in lines]
     except (OSError, UnicodeDecodeError, msgspec.DecodeError) as why:
         expected = '{"path": "a.wav", "text": "what is said"} on each line'
         raise ConfigError(f"--manifest: expected {expected}, got {str(path)!r}: {why}") from None
@@ -43,17 +43,17 @@ def read_manifest(path: Path) -> Callable[[int], Sequence[Utterance]]:
         raise ConfigError(f"--manifest: expected recordings with a text, got none in {str(path)!r}")
 
     @lru_cache
-    def utterances(rate_hz: int) -> Sequence[Utterance]:
+    def utterances(rate_hz: int) -> Sequence[SttUtterance]:
         return [_read(path.parent, each, rate_hz) for each in spoken]
 
     return utterances
 
 
-def _read(folder: Path, recording: Recording, rate_hz: int) -> Utterance:
+def _read(folder: Path, recording: ManifestRecording, rate_hz: int) -> SttUtterance:
     try:
         samples = read_sound(folder / recording.path, rate_hz)
     except UnreadableSound as why:
         raise ConfigError(f"--manifest: {why}") from None
     end_ms = recording.speech_end_ms
     speech = samples if end_ms is None else samples[: end_ms * rate_hz // 1_000]
-    return Utterance(recording.path, speech, rate_hz, recording.text or "")
+    return SttUtterance(recording.path, speech, rate_hz, recording.text or "")

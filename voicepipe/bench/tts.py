@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from voicepipe.audio.samples import first_audible
-from voicepipe.bench.runner import Progress, run_repeated
+from voicepipe.bench.runner import ReportProgress, run_repeated
 from voicepipe.clock import loop_s
 from voicepipe.errors import ConfigError, StageError
 from voicepipe.ports.synthesizer import RATE_HZ, Speech, Spoken, Synthesizer, Voice, audio_of
@@ -38,7 +38,7 @@ class TtsCandidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Utterance:
+class TtsMeasurement:
     """The measurements of one text."""
 
     spec: str
@@ -73,10 +73,10 @@ class Utterance:
 
 
 async def measure(
-    candidates: Sequence[TtsCandidate], texts: Sequence[str], n: int, at_once: int, progress: Progress
-) -> list[Utterance]:
+    candidates: Sequence[TtsCandidate], texts: Sequence[str], n: int, at_once: int, progress: ReportProgress
+) -> list[TtsMeasurement]:
     """Synthesize `n` texts with each candidate, one after the other, `at_once` at a time."""
-    spoken = list[Utterance]()
+    spoken = list[TtsMeasurement]()
     for candidate in candidates:
         spoken += await run_repeated(candidate.spec, n, at_once, partial(_speak, candidate, texts), progress)
     return spoken
@@ -102,7 +102,7 @@ def _push_text(speech: Speech, text: str) -> None:
     speech.finish()
 
 
-async def _speak(candidate: TtsCandidate, texts: Sequence[str], n: int) -> Utterance:
+async def _speak(candidate: TtsCandidate, texts: Sequence[str], n: int) -> TtsMeasurement:
     text, error = texts[n % len(texts)], ""
     playback = _Playback()
     try:
@@ -112,7 +112,7 @@ async def _speak(candidate: TtsCandidate, texts: Sequence[str], n: int) -> Utter
                 playback.take(spoken, loop_s())
     except StageError as failure:
         error = str(failure)
-    return Utterance(
+    return TtsMeasurement(
         spec=candidate.spec,
         text=n % len(texts),
         n_chars=len(text),

@@ -10,7 +10,7 @@ from typing import Final
 from voicepipe.bench import cdf_chart, report_cells
 from voicepipe.bench.cdf_chart import Curve, Panel
 from voicepipe.bench.report_cells import failures, markdown, money, plain, quantile_cell, quantiles, total
-from voicepipe.bench.tts import Utterance
+from voicepipe.bench.tts import TtsMeasurement
 
 COLUMNS: Final = (
     "voice",
@@ -44,19 +44,19 @@ class TtsRun:
     """All results of one TTS."""
 
     spec: str
-    spoken: tuple[Utterance, ...]
+    spoken: tuple[TtsMeasurement, ...]
 
     @property
-    def whole(self) -> tuple[Utterance, ...]:
+    def whole(self) -> tuple[TtsMeasurement, ...]:
         """Return the results without an error."""
         return tuple(each for each in self.spoken if not each.error)
 
-    def quantiles(self, figure: Callable[[Utterance], float | None]) -> list[float]:
+    def quantiles(self, figure: Callable[[TtsMeasurement], float | None]) -> list[float]:
         """Return p50, p95 and p99 over the results without an error."""
         return quantiles(map(figure, self.whole))
 
 
-def tts_runs(spoken: Sequence[Utterance]) -> list[TtsRun]:
+def tts_runs(spoken: Sequence[TtsMeasurement]) -> list[TtsRun]:
     """Group the results by TTS, in the order of measurement."""
     specs = dict.fromkeys(each.spec for each in spoken)
     return [TtsRun(spec, tuple(each for each in spoken if each.spec == spec)) for spec in specs]
@@ -83,7 +83,7 @@ def _cells(run: TtsRun) -> Iterator[str]:
 def svg(measured: Sequence[TtsRun]) -> str:
     """Draw distributions of the time to the first audible sample and to the end, a curve for each TTS."""
 
-    def panel(title: str, figure: Callable[[Utterance], float | None]) -> Panel:
+    def panel(title: str, figure: Callable[[TtsMeasurement], float | None]) -> Panel:
         known = [[found for found in map(figure, run.whole) if found is not None] for run in measured]
         return Panel(title, [Curve(figures, len(run.spoken)) for figures, run in zip(known, measured, strict=True)])
 
@@ -99,7 +99,7 @@ def write_csv(path: Path, measured: Sequence[TtsRun]) -> None:
     report_cells.write_csv(path, CSV_COLUMNS, (_fields(each) for run in measured for each in run.spoken))
 
 
-def _fields(each: Utterance) -> Iterator[object]:
+def _fields(each: TtsMeasurement) -> Iterator[object]:
     yield from (each.spec, each.text, each.n_chars, plain(each.audible_ms), plain(each.leading_ms))
     yield from (plain(each.total_ms), plain(each.sound_ms), plain(each.real_time_factor, digits=4))
     yield from (each.n_underruns, plain(each.underrun_ms), plain(each.cost_usd, digits=8), each.error)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
-from voicepipe.bench.llm import CACHES, PROMPTS, Answer, Candidate, Plan, measure
+from voicepipe.bench.llm import CACHES, PROMPTS, Candidate, LlmBenchPlan, LlmMeasurement, measure
 from voicepipe.bench.llm_chart import svg
 from voicepipe.bench.llm_prompts import read_prompts
 from voicepipe.bench.llm_report import runs, table, write_csv
@@ -24,7 +24,7 @@ def llm(options: LlmBenchOptions, settings: Settings) -> Report:
         ConfigError: a spec or an option is wrong.
     """
     check_counts(options, "n", "concurrency", "max_tokens")
-    plan = Plan(
+    plan = LlmBenchPlan(
         prompts=read_prompts(options.prompts) if options.prompts is not None else PROMPTS,
         n_answers=options.n,
         at_once=options.concurrency,
@@ -40,7 +40,7 @@ def llm(options: LlmBenchOptions, settings: Settings) -> Report:
     )
 
 
-async def _measure(settings: Settings, specs: Sequence[str], plan: Plan) -> list[Answer]:
+async def _measure(settings: Settings, specs: Sequence[str], plan: LlmBenchPlan) -> list[LlmMeasurement]:
     stages = Stages(settings)
     candidates = [_candidate(settings, stages, text) for text in dict.fromkeys(specs)]
     async with engines(stages, (("llm", spec) for spec in specs)):

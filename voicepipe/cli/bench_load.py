@@ -12,7 +12,7 @@ from voicepipe.audio.files import read_sound
 from voicepipe.audio.samples import Samples
 from voicepipe.bench.load.admission import AdmissionPlan, admission_lines, measure_admission
 from voicepipe.bench.load.fast_loop import run_fast
-from voicepipe.bench.load.measure import Measured, Plan, RunningServer, measure
+from voicepipe.bench.load.measure import LoadPlan, Measured, RunningServer, measure
 from voicepipe.bench.load.providers import Delays
 from voicepipe.bench.load.report import carried, compared, problems, profile_lines, table, write_csv
 from voicepipe.bench.load.rows import RowFile
@@ -65,8 +65,8 @@ def _check(options: LoadBenchOptions) -> None:
             raise ConfigError(f"{option}: expected 1 or more, got {number}")
 
 
-def _plan(options: LoadBenchOptions) -> Plan:
-    return Plan(
+def _plan(options: LoadBenchOptions) -> LoadPlan:
+    return LoadPlan(
         users=options.users,
         turns=options.turns,
         rounds=options.rounds,

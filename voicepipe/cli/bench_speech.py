@@ -50,7 +50,7 @@ def stt(options: SttBenchOptions, settings: Settings) -> Report:
 
 
 async def _transcribe(
-    options: SttBenchOptions, settings: Settings, utterances: Callable[[int], Sequence[stt_bench.Utterance]]
+    options: SttBenchOptions, settings: Settings, utterances: Callable[[int], Sequence[stt_bench.SttUtterance]]
 ) -> list[stt_bench.SttResult]:
     stages = Stages(settings)
     candidates = [_stt_candidate(options, settings, stages, text) for text in dict.fromkeys(options.specs)]
@@ -81,7 +81,7 @@ def tts(options: TtsBenchOptions, settings: Settings) -> Report:
     )
 
 
-async def _speak(options: TtsBenchOptions, settings: Settings, texts: Sequence[str]) -> list[tts_bench.Utterance]:
+async def _speak(options: TtsBenchOptions, settings: Settings, texts: Sequence[str]) -> list[tts_bench.TtsMeasurement]:
     stages = Stages(settings)
     candidates = [_tts_candidate(options, settings, stages, text) for text in dict.fromkeys(options.specs)]
     async with engines(stages, (("tts", spec) for spec in options.specs)), AsyncExitStack() as stack:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from voicepipe.audio.samples import Samples, silence
 from voicepipe.cli.options import CheckOptions
-from voicepipe.cli.probe import Probe, Reply, probe, probe_endpoint, probe_llm, probe_stt, probe_tts
+from voicepipe.cli.probe import Probe, StageOutput, probe, probe_endpoint, probe_llm, probe_stt, probe_tts
 from voicepipe.cli.scripted_llm import scripted_llm
 from voicepipe.config import Row, Settings, effective, load
 from voicepipe.config.settings import STAGES
@@ -122,7 +122,7 @@ async def _probes(settings: Settings, agents: list[str], providers: _Providers) 
             yield (await probe("endpoint", agent.smart_turn, _judged(providers, name, sound)))[0]
 
 
-async def _judged(providers: _Providers, agent: str, sound: Samples) -> Reply:
+async def _judged(providers: _Providers, agent: str, sound: Samples) -> StageOutput:
     scorer = providers.audio_scorer_of(agent)
     assert scorer is not None, "the agent has the setting"
     return await probe_endpoint(scorer, sound)
@@ -130,7 +130,7 @@ async def _judged(providers: _Providers, agent: str, sound: Samples) -> Reply:
 
 async def _query(
     get: Get, stage: Stage, spec: Spec, key: str, voice: str | None, language: str | None, sound: Samples
-) -> Reply:
+) -> StageOutput:
     provider = get(stage, spec, key)
     match stage:
         case "tts":

@@ -56,7 +56,7 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class StageOutput:
     """The output of a stage."""
 
     first_ms: int | None
@@ -65,7 +65,7 @@ class Reply:
     """int16, (n_samples,), 24 kHz; empty unless the stage is a TTS."""
 
 
-async def probe(stage: Probed, spec: str, pending: Awaitable[Reply]) -> tuple[Probe, Samples]:
+async def probe(stage: Probed, spec: str, pending: Awaitable[StageOutput]) -> tuple[Probe, Samples]:
     """Wait for a stage's reply and return the result and the audio. Never raises the stage's errors."""
     began_ms = clock.monotonic_ms()
     try:
@@ -82,7 +82,7 @@ async def probe(stage: Probed, spec: str, pending: Awaitable[Reply]) -> tuple[Pr
     ), reply.sound
 
 
-async def probe_tts(synthesizer: Synthesizer, voice: Voice) -> Reply:
+async def probe_tts(synthesizer: Synthesizer, voice: Voice) -> StageOutput:
     """Synthesize one clause."""
     began_ms, first_ms, pieces = clock.monotonic_ms(), None, [silence(0)]
     async with synthesizer.open(voice) as speech:
@@ -93,10 +93,10 @@ async def probe_tts(synthesizer: Synthesizer, voice: Voice) -> Reply:
                 first_ms = clock.monotonic_ms() - began_ms
             pieces.append(spoken.samples)
     sound = np.concatenate(pieces)
-    return Reply(first_ms, f"{len(sound) / RATE_HZ:.1f} s of speech", sound)
+    return StageOutput(first_ms, f"{len(sound) / RATE_HZ:.1f} s of speech", sound)
 
 
-async def probe_llm(model: Model, name: str) -> Reply:
+async def probe_llm(model: Model, name: str) -> StageOutput:
     """Ask one short question."""
     began_ms, first_ms, words = clock.monotonic_ms(), None, []
     request = ModelRequest(model=name, messages=(Content("user", (Text(QUESTION),)),), max_output_tokens=ANSWER_TOKENS)
@@ -105,10 +105,10 @@ async def probe_llm(model: Model, name: str) -> Reply:
             if isinstance(event, TextDelta):
                 first_ms = clock.monotonic_ms() - began_ms if first_ms is None else first_ms
                 words.append(event.text)
-    return Reply(first_ms, " ".join("".join(words).split()), silence(0))
+    return StageOutput(first_ms, " ".join("".join(words).split()), silence(0))
 
 
-async def probe_stt(transcriber: Transcriber, transcription: TranscriptionOptions, sound: Samples) -> Reply:
+async def probe_stt(transcriber: Transcriber, transcription: TranscriptionOptions, sound: Samples) -> StageOutput:
     """Transcribe `sound`, int16, (n_samples,), 24 kHz; a tone instead when `sound` is empty.
 
     An STT that answers passes: its transcript of a tone does not matter.
@@ -125,15 +125,15 @@ async def probe_stt(transcriber: Transcriber, transcription: TranscriptionOption
         async for answer in stream:
             if isinstance(answer, FinalTranscript):
                 outcome = f'transcribed "{answer.text}"' if len(sound) else "answered (a tone: there was no speech)"
-                return Reply(clock.monotonic_ms() - began_ms, outcome, silence(0))
-    return Reply(None, "", silence(0))
+                return StageOutput(clock.monotonic_ms() - began_ms, outcome, silence(0))
+    return StageOutput(None, "", silence(0))
 
 
-async def probe_endpoint(scorer: AudioScorer, sound: Samples) -> Reply:
+async def probe_endpoint(scorer: AudioScorer, sound: Samples) -> StageOutput:
     """Have smart-turn judge `sound`, int16, (n_samples,), 24 kHz; a tone instead when `sound` is empty."""
     began_ms = clock.monotonic_ms()
     score = await scorer.score("check", sound if len(sound) else _tone(), RATE_HZ)
-    return Reply(clock.monotonic_ms() - began_ms, f"probability of the end: {score:.2f}", silence(0))
+    return StageOutput(clock.monotonic_ms() - began_ms, f"probability of the end: {score:.2f}", silence(0))
 
 
 def _tone() -> Samples:

@@ -14,7 +14,7 @@ from voicepipe.cli.connectivity import reached
 from voicepipe.cli.local_server import usual_url
 from voicepipe.cli.measured_latency import Measured, measured
 from voicepipe.cli.options import ProvidersOptions, environment_key
-from voicepipe.cli.probe import ANSWER_TOKENS, PROBE_TIMEOUT_S, QUESTION, Probe, Reply, probe, probe_llm
+from voicepipe.cli.probe import ANSWER_TOKENS, PROBE_TIMEOUT_S, QUESTION, Probe, StageOutput, probe, probe_llm
 from voicepipe.cli.provider_status import key_of, unhealthy_models
 from voicepipe.cli.providers_speech import SpeechLine
 from voicepipe.config import Settings, load
@@ -44,7 +44,7 @@ HEAD: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class ModelLine:
     """One model of one provider."""
 
     provider: str
@@ -92,7 +92,7 @@ def run(options: ProvidersOptions) -> int:
     return FAILED if any(each is not None and not each.ok for each in probes) else 0
 
 
-async def _all_lines(settings: Settings, options: ProvidersOptions) -> tuple[list[Line], list[SpeechLine]]:
+async def _all_lines(settings: Settings, options: ProvidersOptions) -> tuple[list[ModelLine], list[SpeechLine]]:
     seen = await measured(settings, options.project)
     now = await unhealthy_models(usual_url(settings), environment_key())
     lines_ = [
@@ -103,7 +103,7 @@ async def _all_lines(settings: Settings, options: ProvidersOptions) -> tuple[lis
     return await _probed(settings, lines_, speech, set(options.names)) if options.probe else (lines_, speech)
 
 
-def lines(settings: Settings, names: tuple[str, ...], seen: dict[str, Measured]) -> Iterator[Line]:
+def lines(settings: Settings, names: tuple[str, ...], seen: dict[str, Measured]) -> Iterator[ModelLine]:
     """Yield the agents' LLMs, then the first model of each other vendor; with `names`, all models of those."""
     used = list(dict.fromkeys(spec for agent in settings.agents for spec in settings.llm_specs(agent)))
     listed_specs = [spec for spec in used if not names or spec.provider in names]
@@ -115,7 +115,7 @@ def lines(settings: Settings, names: tuple[str, ...], seen: dict[str, Measured])
             listed_specs += [Spec(name, model) for model in models or [""]]
     for spec in dict.fromkeys(listed_specs):
         vendor_facts = settings.vendor(spec.provider)
-        yield Line(
+        yield ModelLine(
             provider=spec.provider,
             model=spec.model,
             in_use=spec in used,
@@ -126,7 +126,7 @@ def lines(settings: Settings, names: tuple[str, ...], seen: dict[str, Measured])
         )
 
 
-def table(lines_: list[Line]) -> Iterator[str]:
+def table(lines_: list[ModelLine]) -> Iterator[str]:
     """Yield the lines of a table for people; a probe's result follows its model."""
     rows = [HEAD, *(_cells(line) for line in lines_)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
@@ -140,7 +140,7 @@ def table(lines_: list[Line]) -> Iterator[str]:
     yield "* an agent uses it. Prices and speeds are published, not measured here; `--json` names the sources."
 
 
-def _cells(line: Line) -> tuple[str, ...]:
+def _cells(line: ModelLine) -> tuple[str, ...]:
     facts, here = line.facts, line.measured
     return (
         f"{line.provider}/{line.model or '...'}",
@@ -159,8 +159,8 @@ def _cells(line: Line) -> tuple[str, ...]:
 
 
 async def _reached(
-    settings: Settings, llms: list[Line], speech: list[SpeechLine]
-) -> tuple[list[Line], list[SpeechLine]]:
+    settings: Settings, llms: list[ModelLine], speech: list[SpeechLine]
+) -> tuple[list[ModelLine], list[SpeechLine]]:
     """Connect to each provider that could be asked; the local ones need no connection."""
     keys = {**{line.provider: line.key for line in llms}, **{line.provider: line.key for line in speech}}
     stages: tuple[Stage, ...] = ("llm", "stt", "tts")
@@ -187,7 +187,7 @@ def _figure(figure: float | None) -> str:
     return "-" if figure is None else f"{figure:g}"
 
 
-def _plain(line: Line) -> dict[str, object]:
+def _plain(line: ModelLine) -> dict[str, object]:
     plain = {"stage": "llm", **asdict(line)}
     facts = plain.pop("facts")
     del facts["name"]
@@ -195,8 +195,8 @@ def _plain(line: Line) -> dict[str, object]:
 
 
 async def _probed(
-    settings: Settings, llms: list[Line], speech: list[SpeechLine], named: set[str]
-) -> tuple[list[Line], list[SpeechLine]]:
+    settings: Settings, llms: list[ModelLine], speech: list[SpeechLine], named: set[str]
+) -> tuple[list[ModelLine], list[SpeechLine]]:
     """Probe all with a key at the same time; providers on the operator's own machines only when in use or named."""
     from voicepipe.providers.net import connection_pool, http
 
@@ -214,12 +214,12 @@ async def _probed(
     return [done.get(id(line), line) for line in llms], [outcomes.get(line, line) for line in speech]
 
 
-def _is_probed(settings: Settings, line: Line, named: set[str]) -> bool:
+def _is_probed(settings: Settings, line: ModelLine, named: set[str]) -> bool:
     probed = line.key == "set" or (line.key == "not needed" and (line.in_use or line.provider in named))
     return probed and settings.providers[line.provider].kind not in LOCAL
 
 
-def _bill(probed: list[Line], probed_speech: list[SpeechLine]) -> str:
+def _bill(probed: list[ModelLine], probed_speech: list[SpeechLine]) -> str:
     """Return what the probes will cost, as far as prices are known."""
     n_read = int(estimated_tokens(len(QUESTION))) + FRAMING_TOKENS
     llms = [line.facts.cost_usd(input_tokens=n_read, output_tokens=ANSWER_TOKENS) for line in probed]
@@ -230,7 +230,7 @@ def _bill(probed: list[Line], probed_speech: list[SpeechLine]) -> str:
     return f"probing {whom}, for about {sum(usd or 0.0 for usd in costs):.4f} USD{unknown}"
 
 
-async def _probe(settings: Settings, line: Line) -> Line:
+async def _probe(settings: Settings, line: ModelLine) -> ModelLine:
     from voicepipe.ports.model import Model
     from voicepipe.providers.llm import list_models
     from voicepipe.wiring import Stages
@@ -239,7 +239,7 @@ async def _probe(settings: Settings, line: Line) -> Line:
     # Only a self-hosted server itself knows its models.
     model = "" if vendor is not None and vendor.self_hosted and not line.in_use else line.model
 
-    async def query() -> Reply:
+    async def query() -> StageOutput:
         nonlocal model
         if not model:
             unnamed = Spec(line.provider, "any")

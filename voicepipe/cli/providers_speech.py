@@ -10,7 +10,7 @@ from io import BytesIO
 from typing import Final, Literal
 
 from voicepipe.audio.samples import Samples
-from voicepipe.cli.probe import CLAUSE, Probe, Reply, probe, probe_stt, probe_tts
+from voicepipe.cli.probe import CLAUSE, Probe, StageOutput, probe, probe_stt, probe_tts
 from voicepipe.cli.provider_status import key_of
 from voicepipe.config import Settings
 from voicepipe.config.settings import LOCAL
@@ -142,7 +142,7 @@ async def probed(settings: Settings, line: SpeechLine) -> SpeechLine:
     return replace(line, probe=_judged(settings, line, result))
 
 
-async def _query(settings: Settings, line: SpeechLine, clip: Samples) -> Reply:
+async def _query(settings: Settings, line: SpeechLine, clip: Samples) -> StageOutput:
     from voicepipe.wiring import Stages
 
     provider = Stages(settings).get(line.stage, line.spec, key="--probe")

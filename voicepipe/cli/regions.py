@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from voicepipe.cli.connectivity import reason_of
 from voicepipe.cli.options import RegionsOptions
-from voicepipe.cli.probe import Probe, Reply, probe, probe_llm
+from voicepipe.cli.probe import Probe, StageOutput, probe, probe_llm
 from voicepipe.cli.provider_status import key_of
 from voicepipe.config import Settings, load
 from voicepipe.config.settings import LOCAL
@@ -143,7 +143,7 @@ async def _probed(settings: Settings, place: Place) -> Place:
     return replace(place, ttft=result)
 
 
-async def _reply(settings: Settings, stages: object, spec: Spec) -> Reply:
+async def _reply(settings: Settings, stages: object, spec: Spec) -> StageOutput:
     return await probe_llm(stages.get("llm", spec, key="--probe"), spec.model)  # type: ignore[attr-defined]
 
 

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from voicepipe.bench.simulate_pools import PublishedPool, published_pools, read_latencies
-from voicepipe.bench.simulate_report import HEAD, Line, line_of, line_text, write_csv
+from voicepipe.bench.simulate_report import HEAD, PolicyResult, line_of, line_text, write_csv
 from voicepipe.bench.simulate_world import World, WorldOptions, draw_world, resample_world
 from voicepipe.cli import simulate_capacity
 from voicepipe.cli.options import CapacityOptions, SimulateOptions
@@ -76,7 +76,7 @@ def run(options: SimulateOptions | CapacityOptions) -> int:
     for name in names:
         if name not in POLICIES:
             raise ConfigError(f"--policy: expected one of {', '.join(POLICIES)}, got {name!r}")
-    lines: list[Line] = []
+    lines: list[PolicyResult] = []
     for scene in _scenes(options, settings):
         _print_line(f"\n{scene.name}: {', '.join(each.spec for each in scene.candidates)}")
         _print_line(f"a word by {scene.options.deadline_ms} ms, hedges for {_money(scene)}\n{HEAD}")
@@ -88,13 +88,13 @@ def run(options: SimulateOptions | CapacityOptions) -> int:
     return 0
 
 
-def _lines(scene: Scene, names: Sequence[str]) -> Iterator[Line]:
+def _lines(scene: Scene, names: Sequence[str]) -> Iterator[PolicyResult]:
     single = _line(scene, SINGLE, None)
     for name in names:
         yield single if name == SINGLE else _line(scene, name, single.usd_per_turn)
 
 
-def _line(scene: Scene, name: str, single_usd: float | None) -> Line:
+def _line(scene: Scene, name: str, single_usd: float | None) -> PolicyResult:
     turns = simulated(scene, name)
     counted = turns[min(FIRST_TURNS, len(turns) // 4) :]
     return line_of(

@@ -18,7 +18,7 @@ CHAR_MS: Final = 65
 
 
 @dataclass(slots=True)
-class Reply:
+class AgentReply:
     """An answer of the agent, as far as it was received."""
 
     response_id: str
@@ -73,13 +73,13 @@ class Reply:
         return self.audible_ms + (at * played_ms // max(1, len(self.text)) if self.ended else at * CHAR_MS)
 
 
-class Conversation:
+class ObservedConversation:
     """Handles the server's events in order. The loudspeaker is simulated: it plays audio on arrival, and stops when the
     server reports that the user speaks.
     """
 
     def __init__(self) -> None:
-        self.replies: list[Reply] = []
+        self.replies: list[AgentReply] = []
         self.transcripts: list[str] = []
         self.errors: list[str] = []
         """The server's error events."""
@@ -95,7 +95,7 @@ class Conversation:
 
         self.plays_until_ms = 0
         self._goes_on_turn = ""
-        self._streams: dict[str, Reply] = {}
+        self._streams: dict[str, AgentReply] = {}
 
     @property
     def replying(self) -> bool:
@@ -118,7 +118,7 @@ class Conversation:
             case e.ReplyStarted(response_id, turn_id, apologises):
                 self.turn_goes_on = self.turn_goes_on and not self.answer_due  # else the newer turn is answered
                 self.answer_due = False
-                reply = self._streams[response_id] = Reply(response_id, turn_id, apologises)
+                reply = self._streams[response_id] = AgentReply(response_id, turn_id, apologises)
                 self.replies.append(reply)
             case e.ServerError(_, message):
                 self.errors.append(message)
@@ -142,7 +142,7 @@ class Conversation:
                 if event.status == "cancelled":
                     self._stop_playback(position_ms)
 
-    def _update_turn(self, reply: Reply, ended: e.ReplyEnded) -> None:
+    def _update_turn(self, reply: AgentReply, ended: e.ReplyEnded) -> None:
         """Record whether the turn goes on after this reply. A filler alone changes nothing, nor does another turn."""
         fills = bool(reply.words) and all(item_id.startswith(e.FILLER) for item_id in reply.words)
         only_filler = fills and ended.status == "completed"  # else it is an answer of which no more came
@@ -151,7 +151,7 @@ class Conversation:
         elif reply.turn_id == self._goes_on_turn and not only_filler:
             self.turn_goes_on = False
 
-    def _play(self, reply: Reply, samples: Samples, position_ms: int, *, fills: bool) -> None:
+    def _play(self, reply: AgentReply, samples: Samples, position_ms: int, *, fills: bool) -> None:
         starts_ms = max(self.plays_until_ms, position_ms)
         self.plays_until_ms = starts_ms + len(samples) // _PER_MS
         first = first_audible(samples) if reply.audible_ms is None and not fills else None
@@ -166,7 +166,7 @@ class Conversation:
                 reply.cut(position_ms)
 
 
-def agent_audio(replies: list[Reply], duration_ms: int) -> Samples:
+def agent_audio(replies: list[AgentReply], duration_ms: int) -> Samples:
     """Return what the loudspeaker played, int16, (n_samples,), 24 kHz."""
     track = silence(duration_ms * _PER_MS)
     for start_ms, samples in (piece for reply in replies for piece in reply.pieces):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from voicepipe.errors import StageError
-from voicepipe.evals.speech import Utterance
+from voicepipe.evals.speech import StepSpeech
 from voicepipe.ports.model import Content, Model, ModelRequest, Text, TextDelta
 
 END: Final = "HANG UP"
@@ -55,7 +55,7 @@ class Persona:
     """Plays the user."""
 
     model: NamedModel
-    speak: Callable[[str], Awaitable[Utterance]]
+    speak: Callable[[str], Awaitable[StepSpeech]]
 
     async def next_words(self, instructions: str, dialogue: Sequence[tuple[str, str]]) -> str:
         """Return what the person says next; empty: the person hangs up.

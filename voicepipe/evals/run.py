@@ -12,11 +12,11 @@ from voicepipe.client import RATE_HZ, CallFailed, closed_turn
 from voicepipe.client.microphone import FRAME_MS
 from voicepipe.errors import StageError
 from voicepipe.evals.connection import open_connection
-from voicepipe.evals.conversation import Conversation, Reply, agent_audio, joined
+from voicepipe.evals.conversation import AgentReply, ObservedConversation, agent_audio, joined
 from voicepipe.evals.expectations import Seen, SeenCall, loops, unmet
 from voicepipe.evals.persona import NamedModel, Persona, judged
 from voicepipe.evals.scenario import Expect, Part, Scenario, texts
-from voicepipe.evals.speech import UserSpeech, Utterance
+from voicepipe.evals.speech import StepSpeech, UserSpeech
 from voicepipe.evals.user import RecordSpeech, Report, ScriptedUser, StepRun, read_arguments
 from voicepipe.tasks import background_tasks
 from voicepipe.turn.record.values import TurnRecord
@@ -114,7 +114,7 @@ async def run_scenario(scenario: Scenario, target: Target, report: Report) -> Ru
     return await _judge(scenario, user, records, target.judge, problem)
 
 
-async def utterances_of(scenario: Scenario, speech: UserSpeech) -> dict[int, Utterance]:
+async def utterances_of(scenario: Scenario, speech: UserSpeech) -> dict[int, StepSpeech]:
     """Return what the user says, by step.
 
     Raises:
@@ -128,16 +128,16 @@ async def utterances_of(scenario: Scenario, speech: UserSpeech) -> dict[int, Utt
     }
 
 
-def _speaker(scenario: Scenario, speech: UserSpeech) -> Callable[[str], Awaitable[Utterance]]:
+def _speaker(scenario: Scenario, speech: UserSpeech) -> Callable[[str], Awaitable[StepSpeech]]:
     user = scenario.user
 
-    async def speak(words: str) -> Utterance:
+    async def speak(words: str) -> StepSpeech:
         return await speech.utterance((Part(text=words),), scenario.path.parent, user.tts, user.voice)
 
     return speak
 
 
-async def _records(replies: Sequence[Reply], target: Target) -> dict[str, TurnRecord]:
+async def _records(replies: Sequence[AgentReply], target: Target) -> dict[str, TurnRecord]:
     """Return the turns' records by id, without those that the server does not have or does not give to this key."""
     found = dict[str, TurnRecord]()
     for turn_id in dict.fromkeys(reply.turn_id for reply in replies if reply.turn_id):
@@ -183,7 +183,7 @@ async def _judge(
     return RunResult(tuple(results), tuple(failures), _audio(user, conversation), tuple(conversation.errors))
 
 
-def _failed(run: StepRun, replies: Sequence[Reply]) -> list[str]:
+def _failed(run: StepRun, replies: Sequence[AgentReply]) -> list[str]:
     """Return why answers failed, unless that is expected."""
     if run.step.expect is not None and run.step.expect.outcome == "failed":
         return []
@@ -192,7 +192,11 @@ def _failed(run: StepRun, replies: Sequence[Reply]) -> list[str]:
 
 
 def _seen(
-    run: StepRun, replies: Sequence[Reply], transcript: str, records: dict[str, TurnRecord], later: Sequence[Reply]
+    run: StepRun,
+    replies: Sequence[AgentReply],
+    transcript: str,
+    records: dict[str, TurnRecord],
+    later: Sequence[AgentReply],
 ) -> Seen:
     """Return the facts about a step, from its replies and from those of the later steps."""
     resumed = {reply.turn_id for reply in later}
@@ -216,12 +220,12 @@ def _seen(
     )
 
 
-def _taken_back(reply: Reply, resumed: set[str]) -> bool:
+def _taken_back(reply: AgentReply, resumed: set[str]) -> bool:
     """Return whether the user resumed the turn while this reply was played: its record tells of the next reply."""
     return reply.turn_id in resumed and reply.ended is not None and reply.ended.status == "cancelled"
 
 
-def _spoken(reply: Reply, records: dict[str, TurnRecord], resumed: set[str]) -> str:
+def _spoken(reply: AgentReply, records: dict[str, TurnRecord], resumed: set[str]) -> str:
     """Return what the user heard of a reply, where its record or the user's voice says so."""
     if _taken_back(reply, resumed):
         return reply.played_text()
@@ -230,7 +234,7 @@ def _spoken(reply: Reply, records: dict[str, TurnRecord], resumed: set[str]) -> 
     return record.played_text if record is not None and cut else reply.text
 
 
-def _latencies_ms(run: StepRun, replies: Sequence[Reply]) -> Iterator[int | None]:
+def _latencies_ms(run: StepRun, replies: Sequence[AgentReply]) -> Iterator[int | None]:
     """Yield for each turn the time from the user's last voiced sample to the first audible one behind it, on the user's
     clock.
     """
@@ -266,7 +270,7 @@ async def _unmet(expect: Expect | None, seen: Seen, dialogue: str, judge: NamedM
     return failures
 
 
-def _audio(user: ScriptedUser, conversation: Conversation) -> Samples:
+def _audio(user: ScriptedUser, conversation: ObservedConversation) -> Samples:
     # What was captured while the records were fetched is no part of the conversation, and its length is luck.
     own = joined(user.microphone.captured[: user.acted_until_ms // FRAME_MS])
     agent = agent_audio(conversation.replies, len(own) * 1_000 // RATE_HZ)

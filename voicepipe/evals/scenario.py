@@ -131,7 +131,7 @@ class ToolResult(Struct, frozen=True, kw_only=True):
     after_ms: int = 0
 
 
-class Tool(Struct, frozen=True, kw_only=True):
+class ScriptedTool(Struct, frozen=True, kw_only=True):
     """A tool that the client offers, with scripted results; the first that fits a call is sent."""
 
     name: str
@@ -215,7 +215,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
     session: SessionTable = SessionTable()
     user: UserVoice = UserVoice()
     models: Models = Models()
-    tools: tuple[Tool, ...] = ()
+    tools: tuple[ScriptedTool, ...] = ()
     scripted: Scripted | None = None
     steps: tuple[Step, ...]
     expect: Expect | None = None
@@ -263,7 +263,7 @@ def read_scenario(path: Path) -> Scenario:
         session=top.session,
         user=top.user,
         models=top.models,
-        tools=tuple(_each(file, top.tools, Tool, ("tools",))),
+        tools=tuple(_each(file, top.tools, ScriptedTool, ("tools",))),
         scripted=None if top.scripted is None else _scripted(file, top.scripted, ("scripted",)),
         steps=tuple(_each(file, top.steps, Step, ("steps",))),
         expect=top.expect,

@@ -21,7 +21,7 @@ from aiohttp import BodyPartReader, web
 from voicepipe import clock
 from voicepipe.audio.samples import Samples, to_pcm
 from voicepipe.evals.scenario import Scripted, ScriptedAnswer
-from voicepipe.evals.speech import Utterance, Words
+from voicepipe.evals.speech import StepSpeech, Words
 
 RATE_HZ: Final = 24_000
 CHAR_MS: Final = 60
@@ -65,7 +65,7 @@ class ScriptedModels:
         self._spoken.clear()
         self._voice.clear()
 
-    def record(self, utterance: Utterance, start_ms: int) -> None:
+    def record(self, utterance: StepSpeech, start_ms: int) -> None:
         """Record an utterance of the user that starts at `start_ms` of this machine's monotonic clock."""
         self._spoken += [Words(each.text, start_ms + each.start_ms, start_ms + each.end_ms) for each in utterance.words]
         self._voice.append((start_ms, levels_of(utterance.samples, RATE_HZ)))

@@ -53,7 +53,7 @@ class Words:
 
 
 @dataclass(frozen=True, slots=True)
-class Utterance:
+class StepSpeech:
     """The user's audio of one step."""
 
     samples: Samples
@@ -86,7 +86,7 @@ class UserSpeech:
         self._tts_of = tts_of
         self._made: dict[tuple[str, ...], Samples] = {}
 
-    async def utterance(self, parts: tuple[Part, ...], folder: Path, tts: str, voice: str | None) -> Utterance:
+    async def utterance(self, parts: tuple[Part, ...], folder: Path, tts: str, voice: str | None) -> StepSpeech:
         """Return the parts as one utterance; recordings are relative to `folder`.
 
         Raises:
@@ -101,7 +101,7 @@ class UserSpeech:
                 words.append(Words(part.text, at_ms, at_ms + len(sound) // _PER_MS))
             pieces.append(sound)
             at_ms += len(sound) // _PER_MS
-        return Utterance(np.concatenate(pieces), voiced_ms, tuple(words))
+        return StepSpeech(np.concatenate(pieces), voiced_ms, tuple(words))
 
     async def _voiced(self, part: Part, folder: Path, tts: str, voice: str | None) -> Samples:
         key = (str(folder / part.audio),) if part.audio else (part.text, tts, voice or "")

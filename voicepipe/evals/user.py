@@ -12,11 +12,11 @@ import msgspec
 from voicepipe.client import CallFailed
 from voicepipe.client import events as e
 from voicepipe.evals.connection import UserConnection
-from voicepipe.evals.conversation import Conversation, Reply
+from voicepipe.evals.conversation import AgentReply, ObservedConversation
 from voicepipe.evals.microphone import UserMicrophone
 from voicepipe.evals.persona import Persona
-from voicepipe.evals.scenario import Scenario, Step, Tool, Trigger
-from voicepipe.evals.speech import Utterance
+from voicepipe.evals.scenario import Scenario, ScriptedTool, Step, Trigger
+from voicepipe.evals.speech import StepSpeech
 from voicepipe.tasks import BackgroundTasks
 
 SETTLE_MS: Final = 400
@@ -27,7 +27,7 @@ MAX_ROUNDS: Final = 50
 """Replies to one step whose calls the user answers. An agent that calls again at each result never ends its turn, and
 the server begins a new turn when the rounds of one are over."""
 
-RecordSpeech = Callable[[Utterance, int], None]
+RecordSpeech = Callable[[StepSpeech, int], None]
 """Records an utterance and its start on the monotonic clock, for a scripted STT."""
 
 Report = Callable[[str], None]
@@ -63,7 +63,7 @@ class ScriptedUser:
         scenario: Scenario,
         connection: UserConnection,
         *,
-        utterances: Mapping[int, Utterance],
+        utterances: Mapping[int, StepSpeech],
         record_speech: RecordSpeech,
         persona: Persona | None,
         tasks: BackgroundTasks,
@@ -77,7 +77,7 @@ class ScriptedUser:
         """Responses whose tool results are due."""
 
         self.microphone = UserMicrophone()
-        self.conversation = Conversation()
+        self.conversation = ObservedConversation()
         self.steps: list[StepRun] = []
         self.acted_until_ms = 0
         """Position at which the last step was over. The connection may stay open longer, for the records."""
@@ -122,7 +122,7 @@ class ScriptedUser:
             if run.problem:
                 return
 
-    async def _act(self, step: Step, run: StepRun, utterance: Utterance | None, *, waits: bool) -> str:
+    async def _act(self, step: Step, run: StepRun, utterance: StepSpeech | None, *, waits: bool) -> str:
         """Run a step; return why it failed, or an empty text."""
         if step.persona is not None:
             return await self._play_persona(step, run)
@@ -139,7 +139,7 @@ class ScriptedUser:
             run.turns.append((self._speak(utterance), run.first_reply))
         return await self._settle(run, step.timeout_ms) if waits else ""
 
-    def _speak(self, utterance: Utterance) -> int:
+    def _speak(self, utterance: StepSpeech) -> int:
         """Say an utterance, and return the position of its last voiced sample."""
         start_ms = self.microphone.play(utterance.samples)
         self._record_speech(utterance, self.microphone.monotonic_ms_at(start_ms))
@@ -229,7 +229,7 @@ class ScriptedUser:
         at_ms = reply.word_ms(trigger.word)
         return at_ms is not None and now_ms >= at_ms
 
-    def _plays(self, reply: Reply, now_ms: int) -> bool:
+    def _plays(self, reply: AgentReply, now_ms: int) -> bool:
         return reply.ended is None or now_ms < reply.played_until_ms()
 
     async def _wait_ms(self, duration_ms: int) -> None:
@@ -259,7 +259,7 @@ class ScriptedUser:
             self._n_tools += 1
             self._tasks.start(self._return_results(own), name=f"tools of {ended.response_id}")
 
-    async def _return_results(self, calls: list[tuple[Tool, e.FunctionCalled]]) -> None:
+    async def _return_results(self, calls: list[tuple[ScriptedTool, e.FunctionCalled]]) -> None:
         try:
             for tool, call in calls:
                 result = next(

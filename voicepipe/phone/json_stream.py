@@ -61,7 +61,7 @@ class _Mark(msgspec.Struct, frozen=True):
     name: Text
 
 
-class Message(msgspec.Struct, frozen=True):
+class CarrierMessage(msgspec.Struct, frozen=True):
     """Any message of a carrier: `event` names the field that the message has."""
 
     event: Text
@@ -73,7 +73,7 @@ class Message(msgspec.Struct, frozen=True):
     mark: _Mark | None = None
 
 
-_DECODER: Final = msgspec.json.Decoder(Message)
+_DECODER: Final = msgspec.json.Decoder(CarrierMessage)
 
 
 class JsonStreamSerializer(ABC):
@@ -95,17 +95,17 @@ class JsonStreamSerializer(ABC):
         except (ValueError, RecursionError):  # not JSON, not UTF-8, another shape, or no base64
             return IgnoredMessage(is_invalid=True)
 
-    def _event(self, message: Message) -> StreamEvent:
+    def _event(self, message: CarrierMessage) -> StreamEvent:
         match message:
-            case Message(event="media", media=Media() as media):
+            case CarrierMessage(event="media", media=Media() as media):
                 return self.media_event(media) if media.track == "inbound" else IgnoredMessage()
-            case Message(event="dtmf", dtmf=_Dtmf(digit=digit)) if digit in DIGITS:
+            case CarrierMessage(event="dtmf", dtmf=_Dtmf(digit=digit)) if digit in DIGITS:
                 return DigitPressed(digit)
-            case Message(event="mark", mark=_Mark(name=name)):
+            case CarrierMessage(event="mark", mark=_Mark(name=name)):
                 return MarkPlayed(name)
-            case Message(event="start", start=Start() as start) if not self._is_started:
+            case CarrierMessage(event="start", start=Start() as start) if not self._is_started:
                 return self._start_event(message, start)
-            case Message(event="stop"):
+            case CarrierMessage(event="stop"):
                 return StreamStopped()
         return self.other_event(message)
 
@@ -113,16 +113,16 @@ class JsonStreamSerializer(ABC):
         """Return the user's audio in a `media` message."""
         return AudioReceived(decode_base64(media.payload))
 
-    def _start_event(self, message: Message, start: Start) -> StreamEvent:
+    def _start_event(self, message: CarrierMessage, start: Start) -> StreamEvent:
         call_id, self.stream_id = self.ids(message, start)
         self._is_started = bool(call_id)
         return StreamStarted(call_id=call_id) if call_id else IgnoredMessage(is_invalid=True)
 
     @abstractmethod
-    def ids(self, message: Message, start: Start) -> tuple[str, str]:
+    def ids(self, message: CarrierMessage, start: Start) -> tuple[str, str]:
         """Return the IDs of the call and of the stream in a `start` message; an empty ID of the call: it is invalid."""
 
-    def other_event(self, message: Message) -> StreamEvent:
+    def other_event(self, message: CarrierMessage) -> StreamEvent:
         """Return the event of a message that only some carriers send."""
         return IgnoredMessage(is_invalid=message.event != "connected")
 

@@ -34,7 +34,7 @@ from voicepipe.phone.carrier import (
     WebhookEvent,
     WebhookRequest,
 )
-from voicepipe.phone.json_stream import JsonStreamSerializer, Message, Start, Text
+from voicepipe.phone.json_stream import CarrierMessage, JsonStreamSerializer, Start, Text
 from voicepipe.phone.numbers import e164
 
 API_URL: Final = "https://api.plivo.com"
@@ -55,11 +55,11 @@ class PlivoSerializer(JsonStreamSerializer):
 
     STREAM_FIELD = "streamId"
 
-    def ids(self, message: Message, start: Start) -> tuple[str, str]:
+    def ids(self, message: CarrierMessage, start: Start) -> tuple[str, str]:
         """Return `callId` and `streamId`."""
         return start.callId, start.streamId
 
-    def other_event(self, message: Message) -> StreamEvent:
+    def other_event(self, message: CarrierMessage) -> StreamEvent:
         """Return the mark of a `playedStream`."""
         match message.event:
             case "playedStream":

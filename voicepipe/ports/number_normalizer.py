@@ -159,10 +159,10 @@ def _joined(*parts: str) -> str:
     return " ".join(part for part in parts if part)
 
 
-Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], str]]
+NumberRule = tuple[re.Pattern[str], Callable[[re.Match[str]], str]]
 
 
-def _rules(reader: NumberNormalizer, wording: NormalizationRules, language: str) -> list[Rule]:
+def _rules(reader: NumberNormalizer, wording: NormalizationRules, language: str) -> list[NumberRule]:
     """Return the patterns, specific ones before general ones."""
     groups, decimal = re.escape(wording.groups), re.escape(wording.decimal)
     amount = rf"(?:\d{{1,3}}(?:[{groups}]\d{{3}})+|\d+)(?:{decimal}\d+)?"

@@ -15,7 +15,7 @@ ResponseState = Literal["in_progress", "completed", "cancelled", "incomplete", "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class ResponseUsage:
     """The tokens of a response. Only text is counted: the LLM of a cascade has no audio input or output."""
 
     input_tokens: int
@@ -38,7 +38,7 @@ class ResponseView:
 
     reply: ReplySettings
     output_format: AudioFormat
-    usage: Usage | None
+    usage: ResponseUsage | None
     metadata: dict[str, str]
 
 

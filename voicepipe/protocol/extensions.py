@@ -55,11 +55,11 @@ class Extensions:
         return echoed | {"metadata": dict(self.metadata)} if self.metadata else echoed
 
 
-Change = bool | str | tuple[tuple[str, str], ...] | None
+OptInChange = bool | str | tuple[tuple[str, str], ...] | None
 """The new value of one name of an opt-in."""
 
 
-def read_extensions(value: object, path: str) -> dict[str, Change] | None:
+def read_extensions(value: object, path: str) -> dict[str, OptInChange] | None:
     """Return what an opt-in changes, by name; None, for a null or `false`, turns all of it off.
 
     A null at a name turns that one off, or back to the agent's value. Unknown names change nothing: they may belong to
@@ -71,7 +71,7 @@ def read_extensions(value: object, path: str) -> dict[str, Change] | None:
     if value is None or value is False:
         return None
     requested = record(value, path)
-    changed: dict[str, Change] = {
+    changed: dict[str, OptInChange] = {
         name: requested[name] is not None and flag(requested[name], f"{path}.{name}")
         for name in _NAMES
         if name in requested

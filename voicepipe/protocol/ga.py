@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from voicepipe.protocol.dialect import ResponseView, Usage
+from voicepipe.protocol.dialect import ResponseUsage, ResponseView
 from voicepipe.protocol.json_fields import JsonObject
 from voicepipe.protocol.mcp import choice_object, mcp_object
 from voicepipe.protocol.session_config import SessionConfig
@@ -248,7 +248,7 @@ def _part(part: Part, by_agent: bool, names: dict[str, str]) -> JsonObject:
             return {"type": "input_image", **rendered, "detail": detail}
 
 
-def usage_object(usage: Usage | None) -> JsonObject | None:
+def usage_object(usage: ResponseUsage | None) -> JsonObject | None:
     """Return the tokens by kind; all of ours are text."""
     if usage is None:
         return None

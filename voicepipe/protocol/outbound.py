@@ -10,7 +10,7 @@ import msgspec
 
 from voicepipe.audio.samples import Samples
 from voicepipe.protocol import binary
-from voicepipe.protocol.dialect import Dialect, Usage
+from voicepipe.protocol.dialect import Dialect, ResponseUsage
 from voicepipe.protocol.extension_events import ExtensionNotification, event_of
 from voicepipe.protocol.extensions import (
     AgentHandedOver,
@@ -380,7 +380,7 @@ class EventRenderer:
                 frames += self._run_call(opened, output[-1])
             else:
                 frames += self._close_item(response, opened, output[-1])
-        usage = Usage(
+        usage = ResponseUsage(
             input_tokens=what.input_tokens, output_tokens=what.output_tokens, cached_tokens=what.cached_tokens
         )
         view = response.view(what.status, details=ended_details(what), output=tuple(output), usage=usage)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pybase64
 
-from voicepipe.protocol.dialect import ResponseState, ResponseView, Usage
+from voicepipe.protocol.dialect import ResponseState, ResponseUsage, ResponseView
 from voicepipe.protocol.json_fields import JsonObject
 from voicepipe.protocol.output_codec import OutputCodec
 from voicepipe.protocol.session_types import AudioFormat
@@ -167,7 +167,7 @@ class OpenResponse:
         *,
         details: JsonObject | None = None,
         output: tuple[Item, ...] = (),
-        usage: Usage | None = None,
+        usage: ResponseUsage | None = None,
     ) -> ResponseView:
         """Return this response for a dialect to render."""
         started = self.started

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from voicepipe.errors import StageError, StageRefused, StageTimeout
 
-State = Literal["closed", "open", "half_open"]
+BreakerState = Literal["closed", "open", "half_open"]
 
 HALF_LIFE_MS: Final = 20_000
 MAX_FAILURES: Final = 4.0
@@ -56,7 +56,7 @@ class CircuitBreaker:
     errors: dict[str, int] = field(default_factory=dict)
     """Number of failures by kind: `timeout`, `rate_limit`, `refused`, `broken`."""
 
-    def state(self, now_ms: float) -> State:
+    def state(self, now_ms: float) -> BreakerState:
         """Return the state. `half_open`: its time is over, and one call that no request depends on may test whether
         the model answers again."""
         if now_ms < self._open_until_ms:

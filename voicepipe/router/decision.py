@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.policies import Candidates
-from voicepipe.router.race import Later, Plan
+from voicepipe.router.race import Later, RacePlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class PlanOptions:
         one_at_a_time: bool = False,
         hold_until_ms: float | None = None,
         starts_late: bool = True,
-    ) -> Plan:
+    ) -> RacePlan:
         """Return a plan with these options."""
-        return Plan(
+        return RacePlan(
             first=first,
             later=later,
             reserve=reserve,
@@ -44,7 +44,7 @@ class PlanOptions:
 class PricedPlan:
     """A plan, and the most that it costs above the first choice alone, if no call fails."""
 
-    plan: Plan
+    plan: RacePlan
     read_usd: float
     """The part of it for input, of a usual turn."""
 
@@ -60,7 +60,7 @@ class PricedPlan:
 class Decision(NamedTuple):
     """A plan, and the request that it was made for: one is made for each request."""
 
-    plan: Plan
+    plan: RacePlan
     warm: frozenset[str]
     """The models that were assumed to have the session in their cache."""
 

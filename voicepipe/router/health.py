@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from voicepipe.errors import StageError, StageExpired
-from voicepipe.router.circuit_breaker import CircuitBreaker, State, kind_of
+from voicepipe.router.circuit_breaker import BreakerState, CircuitBreaker, kind_of
 from voicepipe.router.pool import SharedStats
 from voicepipe.router.survival import quantile_ms
 from voicepipe.telemetry.log import log_event
@@ -21,7 +21,7 @@ class Health:
 
     stage: HealthStage
     spec: str
-    state: State
+    state: BreakerState
     retry_in_ms: int
     """Time until the provider gets requests again; 0 unless the state is `open`. A single provider gets them
     meanwhile."""

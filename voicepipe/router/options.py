@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from voicepipe.errors import ConfigError
-from voicepipe.router.policies import Experiment, Order, Rule
+from voicepipe.router.policies import CandidateOrder, Experiment, Rule
 
 Schedule = Literal["hedge", "race", "fallback", "single"]
 
@@ -22,7 +22,7 @@ class RouterOptions:
     """`hedge` starts a second model when the first is about to miss the deadline. `race` starts several at once,
     `fallback` one after the other, `single` only one and the next when it fails."""
 
-    order: Order = "given"
+    order: CandidateOrder = "given"
     """The policy that orders the models. `given`: as written (quality first). `learned`: the one that best makes the
     deadline for its cost, by past results; any model of the list may answer. `price`: the cheapest. `ttft`: the
     fastest first token. `region`: the nearest, by the measured round trip. `sticky`: always the same for a user or

@@ -12,7 +12,7 @@ from voicepipe.router.hedge_budget import HedgeBudget
 from voicepipe.router.hedging import Hedge, PlanBasis, Planner
 from voicepipe.router.options import RouterOptions
 from voicepipe.router.policies import Candidates
-from voicepipe.router.race import Later, Plan
+from voicepipe.router.race import Later, RacePlan
 
 HOLD_MARGIN_MS: Final = 10
 """A held answer is released this long before the deadline."""
@@ -37,7 +37,7 @@ class PlanList:
     def __iter__(self) -> Iterator[PricedPlan]:
         return chain(self._made, self._rest)
 
-    def affordable(self, budget: HedgeBudget, share: float) -> tuple[Plan, float]:
+    def affordable(self, budget: HedgeBudget, share: float) -> tuple[RacePlan, float]:
         """Return the first plan that the ledger can pay for, else the cheapest; and its worst-case cost.
 
         `share`: the input of the request, as a multiple of the usual one.

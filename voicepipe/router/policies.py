@@ -27,7 +27,7 @@ NEAR_MS: Final = 5.0
 Complexity = Literal["easy", "medium", "hard"]
 CLASSES: Final[tuple[Complexity, ...]] = ("easy", "medium", "hard")
 
-Order = Literal["learned", "given", "price", "ttft", "region", "sticky"]
+CandidateOrder = Literal["learned", "given", "price", "ttft", "region", "sticky"]
 
 
 class RoutingQuery(NamedTuple):

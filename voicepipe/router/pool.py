@@ -20,7 +20,7 @@ from voicepipe.router.latency_stats import LatencyStats
 from voicepipe.router.options import RouterOptions
 from voicepipe.router.plan_table import PlanList, PlanTable
 from voicepipe.router.policies import CLASSES, Candidates, Complexity, Policy, RoutingQuery
-from voicepipe.router.race import Attempt, Later, Plan, Race
+from voicepipe.router.race import Attempt, Later, Race, RacePlan
 from voicepipe.router.survival import Curve
 
 REBUILD_MS: Final = 1_000
@@ -174,7 +174,7 @@ class Pool:
         probe = next((each for each in half_open if healthy and not self.in_flight(each)), None)
         return healthy or self.candidates, probe
 
-    def _plan(self, ordered: Candidates, bounds: PlanOptions) -> Plan:
+    def _plan(self, ordered: Candidates, bounds: PlanOptions) -> RacePlan:
         options, rest = self.options, ordered[1:]
         match options.policy:
             case "single" | "hedge":

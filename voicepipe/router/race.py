@@ -15,9 +15,9 @@ from voicepipe.router.candidate import Candidate
 MAX_IN_FLIGHT: Final = 2
 """Calls of a request, beside one replacement; a race over more was configured by name."""
 
-State = Literal["running", "ready", "spoke", "lost", "failed"]
+AttemptState = Literal["running", "ready", "spoke", "lost", "failed"]
 
-Role = Literal["primary", "hedge", "replacement", "continuation", "probe", "judge"]
+AttemptRole = Literal["primary", "hedge", "replacement", "continuation", "probe", "judge"]
 """A probe and a judge take no part in the race: the one asks whether a model answers again, the other how hard the
 question is."""
 
@@ -31,7 +31,7 @@ class Later:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RacePlan:
     """The schedule of one request, in ms after its beginning: made by the policies and the planner, carried out by the
     race."""
 
@@ -64,9 +64,9 @@ class Attempt:
 
     number: int
     candidate: Candidate
-    role: Role
+    role: AttemptRole
     began_ms: float
-    state: State = "running"
+    state: AttemptState = "running"
     first_ms: float | None = None
     """Time from its start to its first speakable token."""
 
@@ -105,14 +105,14 @@ class GiveUp:
     """Order to fail the request: no model is left to start."""
 
 
-Order = Start | Close | Speak | GiveUp
+RaceCommand = Start | Close | Speak | GiveUp
 
 
 class Race:
     """The race of one request: which models start, and which answers. Each method returns the orders that follow from
     its event."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: RacePlan) -> None:
         self._plan = plan
         self._later, self._reserve = plan.later, plan.reserve
         """Those that were not started yet."""
@@ -128,15 +128,15 @@ class Race:
         self.over = False
         """Whether a model answers, or none will."""
 
-    def begin(self, now_ms: float) -> list[Order]:
+    def begin(self, now_ms: float) -> list[RaceCommand]:
         """Begin the request."""
         self._began_ms = now_ms
-        orders: list[Order] = [self._start(self._plan.first, "primary", now_ms)]
+        orders: list[RaceCommand] = [self._start(self._plan.first, "primary", now_ms)]
         if self._later:
             orders += self._start_due(now_ms)
         return orders
 
-    def spoke(self, attempt: Attempt, now_ms: float) -> list[Order]:
+    def spoke(self, attempt: Attempt, now_ms: float) -> list[RaceCommand]:
         """Handle an attempt's first speakable token."""
         if self.over or attempt.state != "running":
             return []
@@ -146,7 +146,7 @@ class Race:
             return []
         return self._win(attempt, now_ms)
 
-    def prefer(self, candidate: Candidate, until_ms: float, now_ms: float) -> list[Order]:
+    def prefer(self, candidate: Candidate, until_ms: float, now_ms: float) -> list[RaceCommand]:
         """Start a better model for this request, and hold the others for it until `until_ms` after the beginning.
         Nothing happens once a model answers, or if that model was started already."""
         if self.over or any(each.candidate is candidate for each in self.attempts):
@@ -158,7 +158,7 @@ class Race:
         self._preferred, self._hold_until_ms = started.attempt, until_ms
         return [started]
 
-    def failed(self, attempt: Attempt, now_ms: float) -> list[Order]:
+    def failed(self, attempt: Attempt, now_ms: float) -> list[RaceCommand]:
         """Handle an attempt that refused, stalled or broke before its answer was released."""
         if self.over or attempt.state not in ("running", "ready"):
             return []
@@ -168,7 +168,7 @@ class Race:
             return self._win(ready, now_ms)
         return self._replace(now_ms)
 
-    def time_passed(self, now_ms: float) -> list[Order]:
+    def time_passed(self, now_ms: float) -> list[RaceCommand]:
         """Handle the passing of time; nothing happens before `wake_ms`."""
         if self.over:
             return []
@@ -177,7 +177,7 @@ class Race:
             return self._win(ready, now_ms)
         return self._start_due(now_ms) + self._start_late(now_ms) + self._time_out(now_ms)
 
-    def abandon(self, now_ms: float) -> list[Order]:
+    def abandon(self, now_ms: float) -> list[RaceCommand]:
         """Abandon the request: its answer is no longer needed."""
         self.over = True
         return self._close_all_but(None, now_ms)
@@ -201,13 +201,13 @@ class Race:
 
     # --- helpers ------------------------------------------------------------------------------
 
-    def _start(self, candidate: Candidate, role: Role, now_ms: float) -> Start:
+    def _start(self, candidate: Candidate, role: AttemptRole, now_ms: float) -> Start:
         attempt = Attempt(len(self.attempts), candidate, role, now_ms)
         self.attempts.append(attempt)
         return Start(attempt)
 
-    def _start_due(self, now_ms: float) -> list[Order]:
-        orders: list[Order] = []
+    def _start_due(self, now_ms: float) -> list[RaceCommand]:
+        orders: list[RaceCommand] = []
         while (
             self._later
             and self._began_ms + self._later[0].after_ms <= now_ms
@@ -218,7 +218,7 @@ class Race:
             orders.append(self._start_later("hedge", now_ms))
         return orders
 
-    def _start_later(self, role: Role, now_ms: float) -> Start:
+    def _start_later(self, role: AttemptRole, now_ms: float) -> Start:
         following, *left = self._later
         self._later = tuple(left)
         return self._start(following.candidate, role, now_ms)
@@ -228,7 +228,7 @@ class Race:
         self._reserve = tuple(left)
         return self._start(following, "replacement", now_ms)
 
-    def _start_late(self, now_ms: float) -> list[Order]:
+    def _start_late(self, now_ms: float) -> list[RaceCommand]:
         """Start one more model: the deadline has passed in silence."""
         if self._late or now_ms < self._began_ms + self._plan.deadline_ms:
             return []
@@ -237,15 +237,15 @@ class Race:
         self._late = True
         return [self._start_reserve(now_ms)] if self._reserve else []
 
-    def _time_out(self, now_ms: float) -> list[Order]:
-        orders: list[Order] = []
+    def _time_out(self, now_ms: float) -> list[RaceCommand]:
+        orders: list[RaceCommand] = []
         for each in [each for each in self.attempts if each.state == "running"]:
             if now_ms >= each.began_ms + self._plan.attempt_timeout_ms:
                 each.timed_out = True
                 orders += [Close(each), *self.failed(each, now_ms)]
         return orders
 
-    def _replace(self, now_ms: float) -> list[Order]:
+    def _replace(self, now_ms: float) -> list[RaceCommand]:
         """Replace a failed attempt: by the next planned model at once, else by one of the reserve."""
         if self._later:
             return [self._start_later("replacement", now_ms)]
@@ -257,15 +257,15 @@ class Race:
         self.over = True
         return [GiveUp()]
 
-    def _win(self, attempt: Attempt, now_ms: float) -> list[Order]:
+    def _win(self, attempt: Attempt, now_ms: float) -> list[RaceCommand]:
         attempt.state, self.winner, self.over = "spoke", attempt, True
-        orders: list[Order] = [Speak(attempt)]
+        orders: list[RaceCommand] = [Speak(attempt)]
         if len(self.attempts) > 1:
             orders += self._close_all_but(attempt, now_ms)
         return orders
 
-    def _close_all_but(self, retained: Attempt | None, now_ms: float) -> list[Order]:
-        closed: list[Order] = []
+    def _close_all_but(self, retained: Attempt | None, now_ms: float) -> list[RaceCommand]:
+        closed: list[RaceCommand] = []
         for each in self.attempts:
             if each is not retained and each.state in ("running", "ready"):
                 each.state, each.ended_ms = "lost", now_ms

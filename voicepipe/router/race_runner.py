@@ -14,7 +14,7 @@ from voicepipe.registry import Stage
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.health import record_failure
 from voicepipe.router.pool import SharedStats
-from voicepipe.router.race import Attempt, Close, Order, Plan, Race, Speak, Start
+from voicepipe.router.race import Attempt, Close, Race, RaceCommand, RacePlan, Speak, Start
 from voicepipe.telemetry.log import log_crash
 
 RacingStage = Literal["llm", "tts"]
@@ -80,7 +80,7 @@ class RaceHost(Protocol[HostedCall]):
 class RaceRunner(Generic[C]):
     """Carries out the orders of one race."""
 
-    def __init__(self, plan: Plan, stats: SharedStats, host: RaceHost[C], *, silence: str) -> None:
+    def __init__(self, plan: RacePlan, stats: SharedStats, host: RaceHost[C], *, silence: str) -> None:
         """`silence`: what an attempt that times out did not send, for an operator."""
         self.race = Race(plan)
         self.calls: list[C] = []
@@ -173,7 +173,7 @@ class RaceRunner(Generic[C]):
 
     # --- the race -----------------------------------------------------------------------------
 
-    def _execute(self, orders: list[Order], now_ms: int) -> None:
+    def _execute(self, orders: list[RaceCommand], now_ms: int) -> None:
         for order in orders:
             # Not matched: that takes several times longer, and each request has some.
             if isinstance(order, Start):

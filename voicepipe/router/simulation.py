@@ -17,7 +17,7 @@ from voicepipe.router.candidate import CACHED_SHARE, Candidate
 from voicepipe.router.llm.usage import failover_usd, planned_usd
 from voicepipe.router.policies import RoutingQuery
 from voicepipe.router.pool import Pool, SharedStats
-from voicepipe.router.race import Attempt, Close, Order, Race, Start
+from voicepipe.router.race import Attempt, Close, Race, RaceCommand, Start
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ class _Simulation:
         wake_ms = self._race.wake_ms()
         return min(self._due[0][0] if self._due else math.inf, math.inf if wake_ms is None else wake_ms)
 
-    def _happen(self, now_ms: float) -> list[Order]:
+    def _happen(self, now_ms: float) -> list[RaceCommand]:
         _, _, attempt = heapq.heappop(self._due)
         if not self._draws[attempt.candidate.spec].fails:
             return self._race.spoke(attempt, now_ms)
@@ -185,7 +185,7 @@ class _Simulation:
             self._stats.breaker(attempt.candidate).failed(failure, now_ms)
         return self._race.failed(attempt, now_ms)
 
-    def _execute(self, orders: list[Order]) -> None:
+    def _execute(self, orders: list[RaceCommand]) -> None:
         for order in orders:
             match order:
                 case Start(attempt):

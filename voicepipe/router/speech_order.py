@@ -12,7 +12,7 @@ from voicepipe.router.candidate import Candidate
 from voicepipe.router.options import RouterOptions
 from voicepipe.router.policies import Candidates
 from voicepipe.router.pool import SharedStats
-from voicepipe.router.race import Later, Plan
+from voicepipe.router.race import Later, RacePlan
 
 HEDGE_QUANTILE: Final = 0.95
 """The second is started when the first is later than this share of its own answers: 1 more call in 20."""
@@ -36,7 +36,7 @@ class SpeechOrder:
         known = self.stats.affinity.of(session).last
         return tuple(sorted(self.candidates, key=lambda each: (not self._is_usable(each, now_ms), each.spec != known)))
 
-    def plan(self, session: str, now_ms: float) -> Plan:
+    def plan(self, session: str, now_ms: float) -> RacePlan:
         """Return when to start which candidate, for something that a user waits for."""
         first, *rest = self.order(session, now_ms)
         options, usable = self.options, tuple(each for each in rest if self._is_usable(each, now_ms))
@@ -74,9 +74,9 @@ class SpeechOrder:
         return state == "closed" or (state == "half_open" and not self.stats.running.get(candidate.spec, 0))
 
 
-def _plan_of(first: Candidate, options: RouterOptions) -> Callable[[tuple[Later, ...], Candidates, bool], Plan]:
-    def plan(later: tuple[Later, ...], reserve: Candidates, one_at_a_time: bool) -> Plan:
-        return Plan(
+def _plan_of(first: Candidate, options: RouterOptions) -> Callable[[tuple[Later, ...], Candidates, bool], RacePlan]:
+    def plan(later: tuple[Later, ...], reserve: Candidates, one_at_a_time: bool) -> RacePlan:
+        return RacePlan(
             first=first,
             later=later,
             reserve=reserve,

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Final
 
 from voicepipe.clock import monotonic_ms
-from voicepipe.server.connections import Connection, Connections
+from voicepipe.server.connections import AcceptedConnection, Connections
 from voicepipe.server.http_protocol import HttpProtocol, log_bad_http
 from voicepipe.server.log_limit import LogLimit
 from voicepipe.tasks import BackgroundTasks
@@ -37,7 +37,7 @@ so there is no other way to pause."""
 
 EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
-MakeProtocol = Callable[[Connection], HttpProtocol]
+MakeProtocol = Callable[[AcceptedConnection], HttpProtocol]
 TakeConnection = Callable[[socket.socket, str], bool]
 
 
@@ -183,12 +183,12 @@ class Acceptor:
             self._log_full("all file descriptors for clients are in use")
             client.close()
             return False
-        connection = Connection(self._connections, address, lambda: _hang_up(client))
+        connection = AcceptedConnection(self._connections, address, lambda: _hang_up(client))
         task = self._tasks.start(self._open(client, connection), name="connection")
         task.add_done_callback(lambda _: self._drop_unless_open(client, connection))
         return is_below_limit
 
-    async def _open(self, client: socket.socket, connection: Connection) -> None:
+    async def _open(self, client: socket.socket, connection: AcceptedConnection) -> None:
         """Make the TLS handshake, if there is one; then the protocol runs without this task."""
         limit_s = None if self._tls is None else self._connections.limits.header_ms / 1_000
         try:
@@ -200,7 +200,7 @@ class Acceptor:
         except OSError:
             pass  # the client has disconnected, or took too long
 
-    def _drop_unless_open(self, client: socket.socket, connection: Connection) -> None:
+    def _drop_unless_open(self, client: socket.socket, connection: AcceptedConnection) -> None:
         """The connection may have been closed before the handshake began."""
         if not connection.is_open:
             connection.closed()

@@ -31,7 +31,7 @@ UNREAD_S: Final = 30
 """Timeout of a client that reads nothing of its answer."""
 
 
-class Connection:
+class AcceptedConnection:
     """An accepted connection, from the accept on. Belongs to one event loop."""
 
     __slots__ = ("_address", "_close", "_connections", "_deadline", "_is_ended", "is_open", "is_waiting", "trusted")
@@ -116,14 +116,14 @@ class Connections:
         """Called when a connection is closed, by either side."""
 
         # bounded: `address_connections` per address, and the process's descriptors in total
-        self._waiting: dict[Connection, None] = {}
-        self._of_address: dict[str, dict[Connection, None]] = {}
+        self._waiting: dict[AcceptedConnection, None] = {}
+        self._of_address: dict[str, dict[AcceptedConnection, None]] = {}
 
     def __len__(self) -> int:
         """Number of connections that wait."""
         return len(self._waiting)
 
-    def add(self, connection: Connection) -> None:
+    def add(self, connection: AcceptedConnection) -> None:
         """Add one; the oldest of its address is closed when there are too many."""
         self._waiting[connection] = None
         if connection.trusted:
@@ -133,7 +133,7 @@ class Connections:
         if len(of_address) > self.limits.address_connections:
             next(iter(of_address)).close_for("address")
 
-    def remove(self, connection: Connection) -> None:
+    def remove(self, connection: AcceptedConnection) -> None:
         """Remove one."""
         del self._waiting[connection]
         if connection.trusted:

@@ -36,7 +36,7 @@ from voicepipe.server.workers.peers import Workers
 from voicepipe.session.grant import SessionGrant
 from voicepipe.storage import StorageHealth
 from voicepipe.telemetry.event_loop import EventLoopMonitor
-from voicepipe.telemetry.journal.recordings import Recording
+from voicepipe.telemetry.journal.recordings import SideRecording
 from voicepipe.telemetry.live_feed import Feed
 from voicepipe.telemetry.metrics.catalog import Sample
 from voicepipe.telemetry.metrics.prometheus import Metrics
@@ -239,7 +239,7 @@ class ServerContext:
     delete_journal: Callable[[str, str], int] = lambda project, session: 0
     """Delete the journal of a project's session, by project and ID; may wait for a disk: for a worker thread."""
 
-    recordings: Callable[[str | None, str], tuple[Recording, ...]] = lambda project, session: ()
+    recordings: Callable[[str | None, str], tuple[SideRecording, ...]] = lambda project, session: ()
     """Return the audio of a project's session, or of any project's; may wait for a disk likewise."""
 
     call_recordings: CallRecordings = field(default_factory=NoCallRecordings)

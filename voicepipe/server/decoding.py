@@ -55,7 +55,7 @@ PASSED_ENVIRONMENT: Final = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "DYLD_
 """Environment variables passed to the process. All others stay here: providers' keys are among them."""
 
 
-class Recording:
+class DecodedRecording:
     """A recording that is being decoded. Belongs to one event loop."""
 
     def __init__(self, streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], turns: asyncio.Semaphore) -> None:
@@ -174,7 +174,7 @@ class Decoding:
             asyncio.get_running_loop().add_reader(control, self._on_ended, control)
 
     @asynccontextmanager
-    async def opened(self, file: bytearray, rate_hz: int, *, max_duration_s: int) -> AsyncIterator[Recording]:
+    async def opened(self, file: bytearray, rate_hz: int, *, max_duration_s: int) -> AsyncIterator[DecodedRecording]:
         """Decode a recording while the block runs; its process ends with the block.
 
         Args:
@@ -190,7 +190,7 @@ class Decoding:
         number, line = self._start()
         reader, writer = await asyncio.open_unix_connection(sock=line)
         try:
-            recording = Recording((reader, writer), self._turns)
+            recording = DecodedRecording((reader, writer), self._turns)
             await recording.begun()
             await recording.open(file, rate_hz, max_duration_s)
             yield recording

@@ -14,7 +14,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
 
 from voicepipe.clock import monotonic_ms
-from voicepipe.server.connections import PROXY_IDLE_S, UNREAD_S, Connection
+from voicepipe.server.connections import PROXY_IDLE_S, UNREAD_S, AcceptedConnection
 from voicepipe.server.errors import refusal
 from voicepipe.server.log_limit import LogLimit
 from voicepipe.telemetry.log import log_event
@@ -28,7 +28,7 @@ class HttpProtocol(web.RequestHandler):
 
     __slots__ = ("_connection", "_log_limit", "_logged_tls", "_unread")
 
-    def __init__(self, server: web.Server, connection: Connection, log_limit: LogLimit) -> None:
+    def __init__(self, server: web.Server, connection: AcceptedConnection, log_limit: LogLimit) -> None:
         """Begin; `log_limit` limits the log lines about bad requests."""
         super().__init__(
             server,

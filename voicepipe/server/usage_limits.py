@@ -6,7 +6,7 @@ import logging
 from typing import Literal
 
 from voicepipe.auth.claims import Limits
-from voicepipe.auth.token_limits import Usage, limit_reached
+from voicepipe.auth.token_limits import TokenUsage, limit_reached
 from voicepipe.auth.tokens import MAX_LIFE_S
 from voicepipe.clock import unix_s
 from voicepipe.cluster.port import Cluster, CountResult, counter
@@ -70,10 +70,10 @@ class UsageLimits:
             QuotaExceeded: a quota of the day is used up.
         """
         await self.quotas.check()
-        self._check(limit_reached(self._limits, Usage(spend_usd=await self._spent_usd())))
+        self._check(limit_reached(self._limits, TokenUsage(spend_usd=await self._spent_usd())))
         limit = self._limits.turns
         if limit is not None and not (await self._count("turns", 1, limit)).counted:
-            self._check(limit_reached(self._limits, Usage(turns=limit)))
+            self._check(limit_reached(self._limits, TokenUsage(turns=limit)))
 
     async def reached(self) -> str | None:
         """Return which limit or quota is reached, as text; None while none is."""
@@ -81,7 +81,7 @@ class UsageLimits:
 
     async def _token_reached(self) -> str | None:
         turns = (await self._count("turns", 0)).total if self._token_limits("turns") else 0
-        return limit_reached(self._limits, Usage(turns=turns, spend_usd=await self._spent_usd()))
+        return limit_reached(self._limits, TokenUsage(turns=turns, spend_usd=await self._spent_usd()))
 
     async def add(self, what: Countable, amount: int) -> None:
         """Count an amount that has been used; a negative amount gives back.

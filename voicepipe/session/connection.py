@@ -71,7 +71,7 @@ class _Rest:
             return
 
 
-class Connection:
+class SessionConnection:
     """A session's connection for sending and receiving. One task sends, one receives."""
 
     def __init__(

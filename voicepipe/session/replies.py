@@ -20,7 +20,7 @@ from voicepipe.session.messages import is_speech
 from voicepipe.session.outbox import Outbox, OutgoingFrame
 from voicepipe.session.phrases import CannedModel
 from voicepipe.session.prompt import PromptBuilder
-from voicepipe.session.reply import Reply
+from voicepipe.session.reply import RunningReply
 from voicepipe.session.session_voice import SessionVoice
 from voicepipe.session.speech_model import SpeechSession
 from voicepipe.session.speech_reply import SpeechReply
@@ -236,7 +236,7 @@ class GatedOutput:
             self._outbox.put(OutgoingFrame(frame, self.turn, self.revision, output=not self._fills))
 
     def _post_sound(self, samples: Samples) -> None:
-        # Counted as `Reply` counts it: the sums of received and sent audio must be equal.
+        # Counted as `RunningReply` counts it: the sums of received and sent audio must be equal.
         left_ms = len(samples) * 1_000 // RATE_HZ
         self._on_sound(samples, RATE_HZ)
         while len(samples):
@@ -284,7 +284,7 @@ class Replies:
         """The replies whose gate is closed."""
 
         self._filled: set[Key] = set()
-        self._running: dict[Key, tuple[Reply, asyncio.Task[None]]] = {}
+        self._running: dict[Key, tuple[RunningReply, asyncio.Task[None]]] = {}
         self._responses: dict[str, GatedOutput] = {}
         self._not_final: dict[Key, GatedOutput] = {}
         """The replies that may be taken back, or hold function calls. One that is complete may still be played."""
@@ -319,12 +319,12 @@ class Replies:
         task.add_done_callback(self._remove)
         self._gated[key], self._running[key] = output, (reply, task)
 
-    def _reply_of(self, command: c.StartReply) -> Callable[..., Reply]:
+    def _reply_of(self, command: c.StartReply) -> Callable[..., RunningReply]:
         """Return what makes the reply: the speech-to-speech model answers the conversation aloud, while it can."""
         reply, speech = command.reply, self._speech
         answers = not command.words and reply.audible and reply.in_conversation and reply.context is None
         if speech is None or not speech.is_ready or not answers:
-            return Reply
+            return RunningReply
         return partial(SpeechReply, speech=speech, spoken=bool(command.items) and is_speech(command.items[-1]))
 
     def execute(self, command: c.ReplyCommand) -> None:

@@ -61,7 +61,7 @@ class ReplyOutput(Protocol):
         ...
 
 
-class Reply:
+class RunningReply:
     """One revision of one turn's reply."""
 
     def __init__(

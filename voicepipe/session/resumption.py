@@ -14,7 +14,7 @@ from voicepipe.protocol.extensions import Resume
 from voicepipe.protocol.outbound import EventRenderer
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.audio_input import AudioInput
-from voicepipe.session.connection import RESUME_WINDOW_MS, Connection, Reconnection
+from voicepipe.session.connection import RESUME_WINDOW_MS, Reconnection, SessionConnection
 from voicepipe.session.outbox import OutgoingFrame
 from voicepipe.session.socket import ClientSocket
 from voicepipe.turn import events as e
@@ -29,12 +29,12 @@ class Resumption:
     def __init__(self, wire: EventRenderer, audio_input: AudioInput, post: Callable[[e.Event], None]) -> None:
         self._wire, self._audio_input, self._post = wire, audio_input, post
         self._password = ResumeSecret()
-        self._connection: Connection | None = None
+        self._connection: SessionConnection | None = None
         self._former = self._restored_secret = ""
 
-    def connection(self, socket: ClientSocket) -> Connection:
+    def connection(self, socket: ClientSocket) -> SessionConnection:
         """Return the session's connection, which outlives its socket if the client enabled resumption."""
-        self._connection = Connection(socket, on_lost=self._lost, on_back=self._back)
+        self._connection = SessionConnection(socket, on_lost=self._lost, on_back=self._back)
         return self._connection
 
     def offer(self, config: SessionConfig) -> dict[str, object]:

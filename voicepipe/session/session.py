@@ -19,7 +19,7 @@ from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.protocol.session_update import is_published
 from voicepipe.session.active_agent import ActiveAgent, StageUsers
 from voicepipe.session.audio_input import AudioInput
-from voicepipe.session.connection import Connection
+from voicepipe.session.connection import SessionConnection
 from voicepipe.session.context import Greeting as Greeting
 from voicepipe.session.context import NextAgent
 from voicepipe.session.context import SessionHooks as SessionHooks
@@ -234,7 +234,7 @@ class Session:
             if self._journal is not None:
                 self._journal.close()
 
-    def _begin(self, group: asyncio.TaskGroup, connection: Connection) -> None:
+    def _begin(self, group: asyncio.TaskGroup, connection: SessionConnection) -> None:
         self._group = group
         if self._recorded is not None:
             self._recorded.start()
@@ -267,7 +267,7 @@ class Session:
         if self._greeter.awaits_user:
             group.create_task(self._greet_in_time(), name="greeting")
 
-    async def _receive(self, connection: Connection) -> None:
+    async def _receive(self, connection: SessionConnection) -> None:
         outbox, read_limit = self._outbox, self._read_limit
         while (raw := await connection.receive()) is not None:
             read_limit.count(raw)
@@ -305,7 +305,7 @@ class Session:
         self._greeter.greet(self._config)
         self._handle_end_of_turn()
 
-    async def _guard(self, connection: Connection) -> None:
+    async def _guard(self, connection: SessionConnection) -> None:
         """Close the connection when our own code failed: a session in an unknown state must not continue."""
         await self._broken.wait()
         await connection.close(INTERNAL_ERROR, "internal error")

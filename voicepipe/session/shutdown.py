@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from voicepipe.protocol.outbound import EventRenderer
-from voicepipe.session.connection import Connection
+from voicepipe.session.connection import SessionConnection
 from voicepipe.session.outbox import Outbox
 from voicepipe.turn.notifications import Refused
 
@@ -111,7 +111,7 @@ def expired(length_s: int) -> Ending:
 
 async def end_on_request(
     requests: EndingRequests,
-    connection: Connection,
+    connection: SessionConnection,
     outbox: Outbox,
     wire: EventRenderer,
     records_written: Callable[[], Awaitable[None]],
@@ -127,14 +127,14 @@ async def end_on_request(
     await _close_behind(records_written, connection, ending.close_code, ending.why)
 
 
-async def answer_close(connection: Connection, records_written: Callable[[], Awaitable[None]]) -> None:
+async def answer_close(connection: SessionConnection, records_written: Callable[[], Awaitable[None]]) -> None:
     """Answer the client's close frame, if it sent one, once the records are stored."""
     if connection.hung_up:
         await _close_behind(records_written, connection, NORMAL, "")
 
 
 async def _close_behind(
-    records_written: Callable[[], Awaitable[None]], connection: Connection, code: int, reason: str
+    records_written: Callable[[], Awaitable[None]], connection: SessionConnection, code: int, reason: str
 ) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(MAX_RECORDS_WAIT_S):

@@ -94,7 +94,7 @@ class AgentChanged(msgspec.Struct, frozen=True, tag="agent"):
     agent: str
 
 
-Change = SettingsSent | VariablesSet | AgentChanged
+SettingsChange = SettingsSent | VariablesSet | AgentChanged
 """What has changed the settings of a session since it began."""
 
 
@@ -103,7 +103,7 @@ class SessionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     items: tuple[msgspec.Raw, ...]
     counts: dict[str, int]
-    changes: tuple[Change, ...] = ()
+    changes: tuple[SettingsChange, ...] = ()
     """In order."""
 
     generation: int = 0

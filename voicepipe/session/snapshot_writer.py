@@ -21,9 +21,9 @@ from voicepipe.session.context import NextAgent
 from voicepipe.session.pending_replies import Sent, takeover_events
 from voicepipe.session.snapshot import (
     AgentChanged,
-    Change,
     ItemCodec,
     SessionSnapshot,
+    SettingsChange,
     SettingsSent,
     VariablesSet,
     read_items,
@@ -107,7 +107,7 @@ class SnapshotWriter:
 
         self._codec = ItemCodec()
         self._records = ClosedRecords()
-        self._changes: list[Change] = []  # bounded by MAX_BYTES: beyond it the session is not written
+        self._changes: list[SettingsChange] = []  # bounded by MAX_BYTES: beyond it the session is not written
         self._input_received_ms = 0
         self._request: Resume | None = None
         self.renew_s = RENEW_S
@@ -152,7 +152,7 @@ class SnapshotWriter:
         if self.store is not None:
             self.add_change(SettingsSent(msgspec.Raw(msgspec.json.encode(update))))
 
-    def add_change(self, change: Change) -> None:
+    def add_change(self, change: SettingsChange) -> None:
         """Add a change of the session's settings: another process applies all of them again, in their order."""
         if self.store is not None:
             self._changes.append(change)

@@ -13,7 +13,7 @@ from voicepipe.ports.speech_model import SpeechModelEvent, WordsComplete
 from voicepipe.ports.speech_price import SpeechPrice, SpeechUsage
 from voicepipe.ports.synthesizer import Spoken
 from voicepipe.ports.text_normalizer import NormalizedSpeech
-from voicepipe.session.reply import Reply
+from voicepipe.session.reply import RunningReply
 from voicepipe.session.speech_model import SpeechSession
 from voicepipe.telemetry.log import log_crash
 from voicepipe.turn import events as e
@@ -23,7 +23,7 @@ MS_PER_CHAR: Final = 65
 its audio, without times: this estimates which of them were played before an interruption."""
 
 
-class SpeechReply(Reply):
+class SpeechReply(RunningReply):
     """One revision of one turn's reply. The session's events are those of any reply, so that nothing else differs."""
 
     def __init__(self, *args: Any, speech: SpeechSession, spoken: bool, **kwargs: Any) -> None:

@@ -12,7 +12,7 @@ from voicepipe.protocol.extensions import Resume
 from voicepipe.protocol.outbound import EventRenderer, Frames
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.audio_input import AudioInput
-from voicepipe.session.connection import Connection
+from voicepipe.session.connection import SessionConnection
 from voicepipe.session.context import NextAgent
 from voicepipe.session.drain import SessionDrain
 from voicepipe.session.resumption import Resumption
@@ -90,7 +90,7 @@ class Takeover:
         self._configure(self._config)
         self._audio_input.go_on(state.input_received_ms)
 
-    def go_on(self, connection: Connection) -> None:
+    def go_on(self, connection: SessionConnection) -> None:
         """Take the conversation over, end the open response, and say or generate what the user has not heard."""
         connection.allow_resume(True)
         reply = self._core.context.settings.reply

@@ -47,7 +47,7 @@ _DEFAULTS: Final = RecordWriterOptions()
 CLOSING_MS: Final = 100
 """Pause between two tries while closing: there is little time."""
 
-Turns = tuple[tuple[tuple[str, str], StoredTurn], ...]
+QueuedTurns = tuple[tuple[tuple[str, str], StoredTurn], ...]
 
 Redact = Callable[[str], str]
 """Returns a text without personal data."""
@@ -281,7 +281,7 @@ class RecordWriter:
             self._records_waiting.set()
         return True
 
-    async def _store_batch(self, turns: Turns) -> None:
+    async def _store_batch(self, turns: QueuedTurns) -> None:
         """Write these records. An invalid one is found by halving, and is the only loss.
 
         Raises:

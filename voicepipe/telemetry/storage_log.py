@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from voicepipe.clock import unix_ms
-from voicepipe.storage import STORES, Change, StorageHealth, StoreFailed, StoreLost, StoreRecovered
+from voicepipe.storage import STORES, StorageHealth, StoreChange, StoreFailed, StoreLost, StoreRecovered
 from voicepipe.telemetry.log import log_event
 from voicepipe.telemetry.metrics.catalog import Sample
 
 
-def log_storage(change: Change) -> None:
+def log_storage(change: StoreChange) -> None:
     """Log that a store started to fail, works again, or has lost data."""
     match change:
         case StoreFailed(store, kind, detail, unlogged):

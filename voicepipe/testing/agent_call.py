@@ -42,7 +42,7 @@ def calls(name: str, /, **arguments: Any) -> ScriptedCall:
     return ScriptedCall(name, json.dumps(arguments))
 
 
-Answer = str | ScriptedCall | tuple[ScriptedCall, ...]
+ScriptedOutput = str | ScriptedCall | tuple[ScriptedCall, ...]
 """What the LLM answers one request with: words, a function call, or several calls at once."""
 
 
@@ -76,7 +76,10 @@ class AgentCall:
 
 @asynccontextmanager
 async def calling_agent(
-    agent: Agent | str | Path, *script: Answer, name: str = "", settings: Mapping[str, object] = MappingProxyType({})
+    agent: Agent | str | Path,
+    *script: ScriptedOutput,
+    name: str = "",
+    settings: Mapping[str, object] = MappingProxyType({}),
 ) -> AsyncIterator[AgentCall]:
     """Serve an agent, and call it.
 
@@ -120,7 +123,7 @@ async def calling_agent(
                 yield AgentCall(user, vendor)
 
 
-def _cue(answer: Answer, numbers: count[int]) -> LlmCue:
+def _cue(answer: ScriptedOutput, numbers: count[int]) -> LlmCue:
     if isinstance(answer, str):
         return LlmCue(tokens=tokens(answer))
     made = answer if isinstance(answer, tuple) else (answer,)

@@ -13,7 +13,7 @@ import aiohttp
 from voicepipe.audio.samples import Samples, to_pcm
 from voicepipe.protocol import binary
 from voicepipe.testing.strict_events import problems
-from voicepipe.testing.user import BINARY, WIRE_HZ, Event, User
+from voicepipe.testing.user import BINARY, WIRE_HZ, User, WireEvent
 from voicepipe.testing.waiting import WAIT_S
 
 
@@ -26,13 +26,13 @@ class ReconnectingUser(User):
         self.session_id = self.secret = self.last_event_id = ""
         self.lines = [line]
 
-    async def next(self) -> Event:
+    async def next(self) -> WireEvent:
         """Return the next event of the session. Answers to resumption are skipped: they belong to one connection."""
         event = await super().next()
         self._record(event)
         return event
 
-    def _record(self, event: Event) -> None:
+    def _record(self, event: WireEvent) -> None:
         if event["type"] == BINARY:
             prefix = self.last_event_id.rpartition("_")[0]
             self.last_event_id = f"{prefix}_{event['number']:x}"
@@ -60,7 +60,7 @@ class ReconnectingUser(User):
         received_ms: int = resumed["input_received_ms"]
         return received_ms
 
-    async def resume_at(self, base_url: str, **position: object) -> Event:
+    async def resume_at(self, base_url: str, **position: object) -> WireEvent:
         """Resume at another node, and return its answer, of any type.
 
         `position`: `received_item_id` and `received_ms`.
@@ -77,7 +77,7 @@ class ReconnectingUser(User):
         *,
         session_id: str | None = None,
         position: dict[str, object] | None = None,
-    ) -> Event:
+    ) -> WireEvent:
         """Open a new connection and request the session; return the server's answer, of any type."""
         self.line = await self._http.ws_connect(f"{self._base_url}/v1/realtime?resume=1", max_msg_size=0)
         self.lines.append(self.line)
@@ -88,7 +88,7 @@ class ReconnectingUser(User):
         } | (position or {})
         await self.line.send_str(json.dumps({"type": "voicepipe.resume", **request}))
         async with asyncio.timeout(WAIT_S):
-            answer: Event = json.loads(await self.line.receive_str())
+            answer: WireEvent = json.loads(await self.line.receive_str())
         self.faults += [f"{answer['type']}: {fault}" for fault in problems(answer, extended=True)]
         return answer
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from voicepipe.protocol.binary import SoundFrame
 
 
-class Line(Protocol):
+class SessionSocket(Protocol):
     """A client's WebSocket, as sessions use it."""
 
     @property
@@ -33,7 +33,7 @@ class Line(Protocol):
 class RecordedLine:
     """A connection and all its messages, in order."""
 
-    line: Line
+    line: SessionSocket
     messages: list[tuple[bool, str | bytes]] = field(default_factory=list)
     """(whether the server sent it, the message)."""
 
@@ -93,12 +93,12 @@ class RecordedLine:
 
 
 @dataclass(slots=True)
-class Recording:
+class RecordedConnections:
     """The connections of all sessions that ran."""
 
     lines: list[RecordedLine] = field(default_factory=list)
 
-    def of(self, line: Line) -> RecordedLine:
+    def of(self, line: SessionSocket) -> RecordedLine:
         """Return a connection that is recorded from now on."""
         self.lines.append(RecordedLine(line))
         return self.lines[-1]

@@ -20,7 +20,7 @@ from voicepipe.testing.strict_events import problems
 from voicepipe.testing.waiting import WAIT_S
 from voicepipe.testing.wire_checker import WireChecker
 
-Event = dict[str, Any]
+WireEvent = dict[str, Any]
 
 WIRE_HZ = 24_000
 BINARY = "binary"
@@ -32,7 +32,7 @@ class User:
 
     def __init__(self, line: aiohttp.ClientWebSocketResponse) -> None:
         self.line = line
-        self.events: list[Event] = []
+        self.events: list[WireEvent] = []
         self.checker = WireChecker()
         self.faults: list[str] = []
         self.close_code: int | None = None
@@ -61,7 +61,7 @@ class User:
             await asyncio.sleep(max(0, due_ms - clock.monotonic_ms()) / 1_000)
             await self.speak(samples[first : first + n_frame])
 
-    async def next(self) -> Event:
+    async def next(self) -> WireEvent:
         """Return the next event, checked. A binary frame is returned as an event of type `BINARY`.
 
         Raises:
@@ -75,22 +75,22 @@ class User:
             # aiohttp says 1006 once its own answer to the close frame finds the connection closed
             self.close_code = message.data if message.type is aiohttp.WSMsgType.CLOSE else self.line.close_code
             raise ConnectionError(f"the line was closed with {self.close_code}")
-        event: Event = json.loads(message.data)
+        event: WireEvent = json.loads(message.data)
         self.events.append(event)
         self.checker.see(event)
         shape = problems(event, dialect=self.checker.dialect, extended=self.checker.extended)
         self.faults += [f"{event['type']}: {fault}" for fault in shape]
         return event
 
-    def _take_binary(self, frame: bytes) -> Event:
+    def _take_binary(self, frame: bytes) -> WireEvent:
         sound = binary.agent_sound(frame)
-        event: Event = {"type": BINARY, "stream": sound.stream, "number": sound.number, "audio": sound.audio}
+        event: WireEvent = {"type": BINARY, "stream": sound.stream, "number": sound.number, "audio": sound.audio}
         self.events.append(event)
         if not self.checker.extended:
             self.faults.append("a binary frame in a session that did not ask for them")
         return event
 
-    async def until(self, kind: str, where: Callable[[Event], bool] = lambda event: True) -> Event:
+    async def until(self, kind: str, where: Callable[[WireEvent], bool] = lambda event: True) -> WireEvent:
         """Return the next event of that type (and kind), skipping others."""
         while True:
             event = await self.next()
@@ -128,7 +128,7 @@ class User:
         assert self.checker.problems == []
 
 
-def _audio(event: Event) -> bytes:
+def _audio(event: WireEvent) -> bytes:
     match event:
         case {"type": "response.output_audio.delta", "delta": delta}:
             return base64.b64decode(delta)

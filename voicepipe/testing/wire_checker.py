@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from voicepipe.testing.strict_events import Dialect
 
-Event = dict[str, Any]
+WireEvent = dict[str, Any]
 
 _SOUND: Final = "response.output_audio"
 _WORDS: Final = "response.output_audio_transcript"
@@ -34,7 +34,7 @@ _OLDER_FAMILIES: Final = {
 class _Output:
     """An output item of a response."""
 
-    item: Event
+    item: WireEvent
     joined: dict[str, str] = field(default_factory=dict)
     """Event family -> its deltas so far."""
 
@@ -88,7 +88,7 @@ class WireChecker:
         self._committed: dict[str, str | None] = {}
         self._transcripts: dict[str, str] = {}
         self._transcript_checked: set[str] = set()
-        self._rules: dict[str, Callable[[Event], None]] = {
+        self._rules: dict[str, Callable[[WireEvent], None]] = {
             "input_audio_buffer.speech_started": self._speech_started,
             "input_audio_buffer.speech_stopped": self._speech_stopped,
             "input_audio_buffer.committed": self._audio_committed,
@@ -119,14 +119,14 @@ class WireChecker:
         """Return the IDs of the conversation's items, in the order of the events."""
         return tuple(self._order)
 
-    def sent(self, event: Event) -> None:
+    def sent(self, event: WireEvent) -> None:
         """Record a client's message that allows an otherwise faulty event: an item put at the front."""
         if event.get("type") == "conversation.item.create" and event.get("previous_item_id") == "root":
             self._n_at_front += 1
 
-    def see(self, event: Event | str | bytes) -> None:
+    def see(self, event: WireEvent | str | bytes) -> None:
         """Check one event of the server."""
-        message: Event = event if isinstance(event, dict) else json.loads(event)
+        message: WireEvent = event if isinstance(event, dict) else json.loads(event)
         self._n_seen += 1
         self._kind = message.get("type", "")
         if "session" in message:
@@ -148,7 +148,7 @@ class WireChecker:
             self._wrong(why)
         return holds
 
-    def _frame(self, event: Event) -> None:
+    def _frame(self, event: WireEvent) -> None:
         event_id = event.get("event_id")
         self._need(isinstance(event_id, str) and event_id not in self._event_ids, f"event_id {event_id!r} is not new")
         self._event_ids.add(str(event_id))
@@ -159,17 +159,17 @@ class WireChecker:
 
     # --- the user ----------------------------------------------------------------------
 
-    def _speech_started(self, event: Event) -> None:
+    def _speech_started(self, event: WireEvent) -> None:
         self._utterance = _Utterance(event["item_id"])
 
-    def _speech_stopped(self, event: Event) -> None:
+    def _speech_stopped(self, event: WireEvent) -> None:
         known = self._utterance
         if known is None or known.item_id != event["item_id"] or known.stopped:
             self._wrong(f"speech of {event['item_id']!r} had not started")
         else:
             known.stopped = True
 
-    def _audio_committed(self, event: Event) -> None:
+    def _audio_committed(self, event: WireEvent) -> None:
         known = self._utterance
         if known is not None:
             self._need(known.item_id == event["item_id"], f"expected the item of the speech, {known.item_id!r}")
@@ -178,7 +178,7 @@ class WireChecker:
 
     # --- items ---------------------------------------------------------------------------
 
-    def _item_added(self, event: Event) -> None:
+    def _item_added(self, event: WireEvent) -> None:
         item, previous = event["item"], event.get("previous_item_id")
         item_id = item["id"]
         self._need(item_id not in self._order, f"item {item_id!r} was added before")
@@ -189,7 +189,7 @@ class WireChecker:
             self._need(item["content"] == [], "an item in progress begins without content")
         self._place(item_id, previous)
 
-    def _item_created(self, event: Event) -> None:
+    def _item_created(self, event: WireEvent) -> None:
         """Check the older dialect's single event for an item: complete, or begun by a response."""
         self._need(self.dialect == "beta", "an event of the older dialect")
         self._item_added(event)
@@ -208,28 +208,28 @@ class WireChecker:
         else:
             self._order.insert(self._order.index(previous) + 1, item_id)
 
-    def _item_done(self, event: Event) -> None:
+    def _item_done(self, event: WireEvent) -> None:
         item_id = event["item"]["id"]
         self._need(item_id in self._order, f"item {item_id!r} was not added")
         self._need(item_id not in self._items_done, f"item {item_id!r} was done before")
         self._need(event["item"].get("status") != "in_progress", "a done item is not in progress")
         self._items_done.add(item_id)
 
-    def _item_named(self, event: Event) -> None:
+    def _item_named(self, event: WireEvent) -> None:
         self._need(event["item_id"] in self._order, f"item {event['item_id']!r} was not added")
 
-    def _item_deleted(self, event: Event) -> None:
+    def _item_deleted(self, event: WireEvent) -> None:
         self._item_named(event)
         self._order = [item for item in self._order if item != event["item_id"]]
         self._deleted.add(event["item_id"])
 
-    def _transcript_delta(self, event: Event) -> None:
+    def _transcript_delta(self, event: WireEvent) -> None:
         self._item_named(event)
         item_id = event["item_id"]
         self._need(item_id not in self._transcript_checked, "a delta after the end of the transcript")
         self._transcripts[item_id] = self._transcripts.get(item_id, "") + event["delta"]
 
-    def _transcript_ended(self, event: Event) -> None:
+    def _transcript_ended(self, event: WireEvent) -> None:
         self._item_named(event)
         item_id = event["item_id"]
         self._need(item_id not in self._transcript_checked, "a second end of the transcript")
@@ -241,20 +241,20 @@ class WireChecker:
 
     # --- responses -----------------------------------------------------------------------
 
-    def _response_created(self, event: Event) -> None:
+    def _response_created(self, event: WireEvent) -> None:
         response = event["response"]
         new = response["id"] not in self._responses and response["id"] not in self._ended
         self._need(new, f"response {response['id']!r} was created before")
         self._need(response["status"] == "in_progress" and response["output"] == [], "a new response is empty")
         self._responses[response["id"]] = _Response(response["conversation_id"] is not None)
 
-    def _open_response(self, event: Event) -> _Response | None:
+    def _open_response(self, event: WireEvent) -> _Response | None:
         response_id = event["response_id"]
         if response_id not in self._responses:
             self._wrong(f"response {response_id!r} " + ("has ended" if response_id in self._ended else "is unknown"))
         return self._responses.get(response_id)
 
-    def _output(self, event: Event) -> _Output | None:
+    def _output(self, event: WireEvent) -> _Output | None:
         response = self._open_response(event)
         if response is None:
             return None
@@ -268,7 +268,7 @@ class WireChecker:
         self._need(not output.item_done, f"item {named!r} is done")
         return output
 
-    def _output_added(self, event: Event) -> None:
+    def _output_added(self, event: WireEvent) -> None:
         response = self._open_response(event)
         if response is None:
             return
@@ -279,13 +279,13 @@ class WireChecker:
         self._need(event["item"]["id"] not in self._order, "output_item.added comes before conversation.item.added")
         response.outputs.append(_Output(event["item"]))
 
-    def _announced(self, event: Event, output: _Output) -> None:
+    def _announced(self, event: WireEvent, output: _Output) -> None:
         response = self._responses[event["response_id"]]
         item_id = output.item["id"]
         joined = item_id in self._order or item_id in self._deleted
         self._need(joined == response.in_conversation, "items of a conversation, and only they, are added to it")
 
-    def _part_added(self, event: Event) -> None:
+    def _part_added(self, event: WireEvent) -> None:
         output = self._output(event)
         if output is not None:
             self._announced(event, output)
@@ -294,7 +294,7 @@ class WireChecker:
             self._need(event["part"]["type"] in ("audio", "text"), "a part is audio or text")
             output.part_open = True
 
-    def _output_event(self, event: Event, family: str, ending: str) -> None:
+    def _output_event(self, event: WireEvent, family: str, ending: str) -> None:
         output = self._output(event)
         if output is None:
             return
@@ -313,7 +313,7 @@ class WireChecker:
         else:
             self._text_done(event, family, output)
 
-    def _text_done(self, event: Event, family: str, output: _Output) -> None:
+    def _text_done(self, event: WireEvent, family: str, output: _Output) -> None:
         key = {_WORDS: "transcript", _TEXT: "text", _ARGUMENTS: "arguments", _SERVER_ARGUMENTS: "arguments"}.get(family)
         whole = "" if key is None else event[key]
         if key is not None:
@@ -324,7 +324,7 @@ class WireChecker:
             self._need(_is_object(whole), f"arguments {whole!r} are no JSON object")
         output.done[family] = whole
 
-    def _part_done(self, event: Event) -> None:
+    def _part_done(self, event: WireEvent) -> None:
         output = self._output(event)
         if output is None or not self._need(output.part_open, "no part is open"):
             return
@@ -336,7 +336,7 @@ class WireChecker:
         words = part["transcript"] if part["type"] == "audio" else part["text"]
         self._need(words == output.done.get(families[-1]), "the part differs from its done text")
 
-    def _output_done(self, event: Event) -> None:
+    def _output_done(self, event: WireEvent) -> None:
         output = self._output(event)
         if output is None:
             return
@@ -363,7 +363,7 @@ class WireChecker:
             self._need(output.done.get(_ARGUMENTS) == item["arguments"], "its arguments are not the done ones")
         output.item, output.item_done = item, True
 
-    def _response_done(self, event: Event) -> None:
+    def _response_done(self, event: WireEvent) -> None:
         response_json = event["response"]
         response = self._responses.pop(response_json["id"], None)
         if response is None:

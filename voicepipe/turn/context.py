@@ -15,7 +15,7 @@ from voicepipe.turn.cost import CostTracker
 from voicepipe.turn.endpointing.stt_timing import SttTiming
 from voicepipe.turn.notifications import ItemDeleted, Notification, Refused
 from voicepipe.turn.projection import UsualTimes
-from voicepipe.turn.record.attribution import MAX_STALLS, Stall, with_stall
+from voicepipe.turn.record.attribution import MAX_STALLS, StallInterval, with_stall
 from voicepipe.turn.record.values import Cause
 from voicepipe.turn.reply import LookUp
 from voicepipe.turn.settings import CoreSettings, Deadlines, ReplySettings, TurnSettings
@@ -279,7 +279,7 @@ class Turns:
     """Turns without an outcome, and perhaps some that have got an outcome meanwhile."""
 
     # Bounded: the oldest is dropped. Running turns have their own.
-    stalls: deque[Stall] = field(default_factory=lambda: deque(maxlen=MAX_STALLS))
+    stalls: deque[StallInterval] = field(default_factory=lambda: deque(maxlen=MAX_STALLS))
     """When the event loop was blocked lately."""
 
     def begin(self, turn: Turn, *, watched: bool) -> None:
@@ -288,7 +288,7 @@ class Turns:
         self.begun += [turn] if watched else []
         self.running = [each for each in self.running if each.outcome is None] + [turn]
 
-    def add_stall(self, stall: Stall) -> None:
+    def add_stall(self, stall: StallInterval) -> None:
         """Record that the event loop was blocked: this may have delayed any running turn, and the next turn."""
         self.stalls.append(stall)
         for turn in self.running:

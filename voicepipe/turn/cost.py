@@ -27,7 +27,7 @@ def estimated_tokens(n_chars: int) -> float:
     return n_chars / CHARS_PER_TOKEN
 
 
-def tokens_of(*texts: str) -> int:
+def text_tokens(*texts: str) -> int:
     """Return about how many tokens these texts are."""
     return int(estimated_tokens(sum(map(len, texts))))
 
@@ -114,7 +114,7 @@ class TtsUsage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class TurnUsage:
     """The use that a turn has made of its providers so far."""
 
     llm: str
@@ -158,7 +158,7 @@ OPEN_TURNS: Final = 32
 """Number of turns kept open: more than can run at once or get late events."""
 
 
-def turn_cost(usage: Usage, prices: PriceList) -> TurnCost:
+def turn_cost(usage: TurnUsage, prices: PriceList) -> TurnCost:
     """Return what a turn has cost so far, as far as prices are known."""
     price = prices.models.get(usage.llm)
     answer_tokens, wasted = usage.tokens, usage.speculation
@@ -264,7 +264,7 @@ class CostTracker:
             stt_ms[provider] = stt_ms.get(provider, 0) + duration_ms
         self._stt_ms.clear()
 
-    def record(self, turn: int, usage: Usage) -> None:
+    def record(self, turn: int, usage: TurnUsage) -> None:
         """Record what the turn of that number has cost by now."""
         cost = turn_cost(usage, self.prices)
         self._latest[turn] = _Sum(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from voicepipe.turn.commands import SummarizeHistory
 from voicepipe.turn.context import TurnContext
 from voicepipe.turn.conversation import ApprovalAnswer, FunctionCall, FunctionOutput, Item, ToolList
-from voicepipe.turn.cost import estimated_tokens, tokens_of
+from voicepipe.turn.cost import estimated_tokens, text_tokens
 from voicepipe.turn.record.values import ContextUse
 from voicepipe.turn.settings import ReplySettings
 from voicepipe.turn.truncation import HistoryLimits, chars_of
@@ -79,7 +79,7 @@ def input_tokens_of(reply: ReplySettings, items: Iterable[Item]) -> int:
     """Return about how many tokens an LLM reads for this reply; images do not count."""
     functions = (*reply.tools, *(each.tool for each in reply.server_tools))
     tools = (text for tool in functions for text in (tool.name, tool.description, tool.parameters_json))
-    return tokens_of(reply.instructions, *tools, *(_text_of(item) for item in items))
+    return text_tokens(reply.instructions, *tools, *(_text_of(item) for item in items))
 
 
 def _text_of(item: Item) -> str:

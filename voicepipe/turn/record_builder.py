@@ -8,7 +8,7 @@ from typing import Final
 
 from voicepipe.turn.commands import ReportOverrun, StoreRecord
 from voicepipe.turn.context import TurnContext
-from voicepipe.turn.cost import Usage, sum_of, turn_cost
+from voicepipe.turn.cost import TurnUsage, sum_of, turn_cost
 from voicepipe.turn.record import attribution
 from voicepipe.turn.record.attribution import Judgement, stalled_ms, with_stalls
 from voicepipe.turn.record.values import LatencySource, Outcome, TokenCount, TurnRecord, Verdict
@@ -146,11 +146,11 @@ def _spoken(replies: tuple[Turn, ...], texts: Iterable[str]) -> str:
     return _joined((*earlier, *(words for each, text in pairs for words in (each.reply.earlier_text, text))))
 
 
-def usage_of(turn: Turn) -> Usage:
+def usage_of(turn: Turn) -> TurnUsage:
     """Return what a turn has used of its providers so far, without the replies before it that called functions."""
     account, reply = turn.account, turn.reply
     llm = account.providers.get("llm", "")
-    return Usage(
+    return TurnUsage(
         llm=llm,
         tokens=turn.tokens if llm and attribution.LLM_REQUESTED in turn.marks else reply.tokens,
         counted=reply.tokens,

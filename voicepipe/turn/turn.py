@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from voicepipe.turn.conversation import Message, OutputAudio, OutputText
-from voicepipe.turn.cost import TtsUsage, tokens_of
+from voicepipe.turn.cost import TtsUsage, text_tokens
 from voicepipe.turn.endpointing.completeness import same_words
 from voicepipe.turn.events import TranscriberChanged
 from voicepipe.turn.record import attribution
-from voicepipe.turn.record.attribution import Stall
+from voicepipe.turn.record.attribution import StallInterval
 from voicepipe.turn.record.values import (
     MAX_ARGUMENTS_CHARS,
     Cause,
@@ -258,7 +258,7 @@ class Accounting:
     active_ms: int = 0
     """How long the turn took, from the user's first audio to its end, in ms; set at the end."""
 
-    stalls: list[Stall] = field(default_factory=list)
+    stalls: list[StallInterval] = field(default_factory=list)
     """When our event loop was blocked, as far as that may have delayed this turn."""
 
     logged_stages: set[str] = field(default_factory=set)
@@ -386,7 +386,7 @@ class Turn:
         counted, calls = self.reply.tokens, self.reply.calls.values()
         if counted.input + counted.output:
             return counted
-        return TokenCount(self.account.input_tokens, tokens_of(self.reply.text, *(call.arguments for call in calls)))
+        return TokenCount(self.account.input_tokens, text_tokens(self.reply.text, *(call.arguments for call in calls)))
 
     @property
     def tool_mark(self) -> str:

@@ -91,7 +91,7 @@ def _llm_job(settings: Settings, name: str, entry: BenchEntry, spec: Spec, model
     price = price_of(settings, spec)
     if price is None:
         raise _unpriced(spec, "input_usd_per_million and output_usd_per_million")
-    plan = llm.Plan(
+    plan = llm.LlmBenchPlan(
         prompts=read_prompts(Path(entry.prompts)) if entry.prompts else llm.PROMPTS,
         n_answers=entry.n,
         at_once=entry.concurrency,
@@ -116,7 +116,7 @@ def _llm_job(settings: Settings, name: str, entry: BenchEntry, spec: Spec, model
     )
 
 
-def _max_usd(price: Price, plan: llm.Plan) -> float:
+def _max_usd(price: Price, plan: llm.LlmBenchPlan) -> float:
     """Return the most that one request can cost: a token is at least one byte."""
     n_bytes = max(len(f"{each.system}{each.user}".encode()) for each in plan.prompts)
     most_expensive = Price(max(price.input_usd, price.cache_write_usd or 0.0), price.output_usd)

@@ -111,7 +111,7 @@ class LocalModels:
         return tuple(f"local {what}: loading" for what in self._loading.values()) or ("local models: warming up",)
 
     async def _run(self, use: EngineUse) -> None:
-        def on_progress(progress: wire.Progress) -> None:
+        def on_progress(progress: wire.LoadProgress) -> None:
             self._report(use, progress)
 
         async with start_engine(use.socket_path, on_progress, stages=use.stages, model_file=use.model_file) as engine:
@@ -120,7 +120,7 @@ class LocalModels:
                 self.loaded.set()
             await asyncio.Event().wait()
 
-    def _report(self, use: EngineUse, progress: wire.Progress) -> None:
+    def _report(self, use: EngineUse, progress: wire.LoadProgress) -> None:
         what = use.name_of(progress.stage)
         if progress.state == "loading":
             self._print_line(f"  loading the local {what} ...")

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from voicepipe.agents.mcp_options import McpOptions
-from voicepipe.agents.mcp_server import McpServer
+from voicepipe.agents.mcp_server import McpConnection
 from voicepipe.config.mcp import McpEntry
 from voicepipe.config.settings import Settings
 from voicepipe.errors import ConfigError, ProtocolError
@@ -26,11 +26,11 @@ class McpServers:
 
     def __init__(self, tasks: BackgroundTasks) -> None:
         self._tasks = tasks
-        self._in_force: dict[str, tuple[McpEntry, McpServer]] = {}
-        self._retained: set[McpServer] = set()
+        self._in_force: dict[str, tuple[McpEntry, McpConnection]] = {}
+        self._retained: set[McpConnection] = set()
         """Those of sessions that began before a reload."""
 
-    async def connected(self, settings: Settings) -> dict[str, McpServer]:
+    async def connected(self, settings: Settings) -> dict[str, McpConnection]:
         """Return the servers of these settings by name; those whose settings have not changed are the ones in force.
 
         It waits up to `START_S` for the lists of their tools. `put_in_force` or `drop` follows.
@@ -40,13 +40,13 @@ class McpServers:
         """
         if settings.mcp and importlib.util.find_spec("mcp") is None:
             raise ConfigError(f"mcp: expected the extra to be installed ({install_command('mcp')}), got none")
-        servers: dict[str, McpServer] = {}
+        servers: dict[str, McpConnection] = {}
         for name, entry in settings.mcp.items():
             before = self._in_force.get(name)
             if before is not None and before[0] == entry:
                 servers[name] = before[1]
             else:
-                servers[name] = McpServer(entry.options(name))
+                servers[name] = McpConnection(entry.options(name))
                 servers[name].task = self._tasks.start(servers[name].run(), name=f"mcp-{name}")
         try:
             with suppress(TimeoutError):
@@ -58,7 +58,9 @@ class McpServers:
             raise
         return servers
 
-    def put_in_force(self, settings: Settings, servers: Mapping[str, McpServer], *, retained_s: float = 0.0) -> None:
+    def put_in_force(
+        self, settings: Settings, servers: Mapping[str, McpConnection], *, retained_s: float = 0.0
+    ) -> None:
         """Keep these connections. Others serve the sessions that run for `retained_s` more, and then end."""
         old = [server for _, server in self._in_force.values() if server not in servers.values()]
         self._in_force = {name: (settings.mcp[name], server) for name, server in servers.items()}
@@ -66,12 +68,12 @@ class McpServers:
             self._retained.add(server)
             self._tasks.start(self._end_later(server, retained_s), name="mcp-end")
 
-    async def _end_later(self, server: McpServer, after_s: float) -> None:
+    async def _end_later(self, server: McpConnection, after_s: float) -> None:
         await asyncio.sleep(after_s)
         self._retained.discard(server)
         server.end()
 
-    def drop(self, servers: Mapping[str, McpServer]) -> None:
+    def drop(self, servers: Mapping[str, McpConnection]) -> None:
         """End those of these connections that are not in force."""
         for server in servers.values():
             if all(server is not other for _, other in self._in_force.values()):
@@ -107,9 +109,9 @@ def check_requested(requests: Collection[McpRequest], origins: Collection[str]) 
             raise ProtocolError(why, field="session.tools", code="mcp_server_not_allowed")
 
 
-def open_requested(request: McpRequest) -> McpServer:
+def open_requested(request: McpRequest) -> McpConnection:
     """Return a connection to a server that a session requests. What it says of its tools is not trusted."""
-    return McpServer(
+    return McpConnection(
         McpOptions(
             name=request.label,
             url=request.url,

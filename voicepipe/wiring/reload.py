@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Final
 
-from voicepipe.agents.mcp_server import McpServer
+from voicepipe.agents.mcp_server import McpConnection
 from voicepipe.config.settings import Settings
 from voicepipe.errors import ConfigError
 from voicepipe.protocol.session_config import SessionConfig
@@ -116,7 +116,7 @@ class Reload:
                     raise ConfigError(f"agents.{name}.{option}: expected the value of the start, {why}")
         check_quota_prices(settings)
 
-    def _put_in_force(self, settings: Settings, servers: Mapping[str, McpServer]) -> None:
+    def _put_in_force(self, settings: Settings, servers: Mapping[str, McpConnection]) -> None:
         stages = self._stages.with_settings(settings, self._tools.of(settings), servers)
         if set(stages.engines()) - set(self._stages.engines()):
             raise ConfigError("agents: expected the local models of the start, since another needs a restart")

@@ -12,7 +12,7 @@ from uuid import uuid4
 import msgspec
 
 from voicepipe.bench.compare import Interval, percentile
-from voicepipe.bench.scheduled.drift import FIGURES, Change, DriftRule, changes
+from voicepipe.bench.scheduled.drift import FIGURES, DriftRule, FigureChange, changes
 from voicepipe.bench.scheduled.run_log import (
     FILE_NAME,
     BenchLog,
@@ -204,7 +204,7 @@ class ScheduledBenches:
             if change.has_drifted and change.figure not in before:
                 self._report_drift(job, change)
 
-    def _report_drift(self, job: BenchJob, change: Change) -> None:
+    def _report_drift(self, job: BenchJob, change: FigureChange) -> None:
         log_event(
             "bench_drifted",
             level=logging.WARNING,
@@ -219,13 +219,13 @@ class ScheduledBenches:
         self._notify(lambda: subject | change_plain(change))
 
 
-def _direction(change: Change) -> int:
+def _direction(change: FigureChange) -> int:
     if not change.has_drifted:
         return 0
     return 1 if change.after.value > change.before.value else -1
 
 
-def change_plain(change: Change) -> dict[str, Any]:
+def change_plain(change: FigureChange) -> dict[str, Any]:
     """Return a change for JSON."""
     difference = change.after.minus(change.before)
     return {

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from voicepipe.agents.mcp_server import McpServer
+from voicepipe.agents.mcp_server import McpConnection
 from voicepipe.config.settings import GGUF, LOCAL, STAGES, Settings
 from voicepipe.config.speech_vendors import for_stage
 from voicepipe.errors import ConfigError
@@ -54,7 +54,7 @@ class Stages:
         *,
         sounds: AudioCache | None = None,
         tools: Mapping[str, ServerTool] | None = None,
-        mcp: Mapping[str, McpServer] | None = None,
+        mcp: Mapping[str, McpConnection] | None = None,
     ) -> None:
         """`sounds`: the cache of synthesized speech. `tools`, `mcp`: the functions and MCP servers that agents may
         name.
@@ -69,7 +69,7 @@ class Stages:
         self._hedge_budgets: dict[str, HedgeBudget] = {}
 
     def with_settings(
-        self, settings: Settings, tools: Mapping[str, ServerTool], mcp: Mapping[str, McpServer]
+        self, settings: Settings, tools: Mapping[str, ServerTool], mcp: Mapping[str, McpConnection]
     ) -> Stages:
         """Return the stages of other agents over the same providers, whose settings must be the same."""
         stages = Stages(settings, sounds=self._sounds, tools=tools, mcp=mcp)

@@ -19,7 +19,7 @@ from voicepipe.config.reader import SettingsReader
 from voicepipe.config.settings import Settings
 from voicepipe.errors import ConfigError, VoicepipeError
 from voicepipe.server.workers.link import WorkerLink
-from voicepipe.server.workers.messages import Listening, Loaded, Progress, StartFailed
+from voicepipe.server.workers.messages import Listening, Loaded, StartFailed, TerminalLine
 from voicepipe.server.workers.peers import Workers
 from voicepipe.server.workers.shared import SharedFeed
 from voicepipe.tasks import background_tasks
@@ -78,7 +78,7 @@ async def _serve(start: WorkerStart, end: socket.socket) -> int:
 
         def print_line(line: str) -> None:
             if start.index == 0:  # the others load the same
-                link.send(Progress(line))
+                link.send(TerminalLine(line))
 
         parts = WorkerParts(Workers(link, start.base_url), SharedFeed(link, start.feed_epoch, start.feed_number))
         try:

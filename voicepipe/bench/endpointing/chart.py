@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 from xml.sax.saxutils import escape
 
-from voicepipe.bench.endpointing.report import CONDITIONS, READY_MS, SETS, Line
+from voicepipe.bench.endpointing.report import CONDITIONS, READY_MS, SETS, RuleResult
 from voicepipe.turn.endpointing.strategies import SILENCE
 
 _WIDTH: Final = 380
@@ -26,7 +26,7 @@ _FIXED: Final = "#888"
 _COLOURS: Final = ("#1f6feb", "#d1571b", "#1a7f37", "#8250df", "#bf3989", "#0a7ea4")
 
 
-def svg(results: Sequence[Line]) -> str:
+def svg(results: Sequence[RuleResult]) -> str:
     """Return the chart. A dot is the p50, the line to its right ends at the p90; fixed waits are joined. A label says
     how many turns got no answer in time: the latencies are those of the others.
     """
@@ -55,7 +55,7 @@ def _is_fixed(rule: str) -> bool:
     return rule.partition(":")[0] == SILENCE
 
 
-def _top(panel: Sequence[Line]) -> int:
+def _top(panel: Sequence[RuleResult]) -> int:
     """Return the upper end of a panel, in percent: a multiple of the step."""
     most = max((each.summaries[0].overlapped for each in panel), default=0.0)
     return _STEP_PERCENT * (int(most) // _STEP_PERCENT + 1)
@@ -82,7 +82,7 @@ def _axes(title: str, top: int) -> Iterator[str]:
     yield f'<text x="{_WIDTH / 2}" y="{_HEIGHT + 34}" font-size="11" text-anchor="middle">{label}</text>'
 
 
-def _fixed(panel: Sequence[Line], top: int) -> Iterator[str]:
+def _fixed(panel: Sequence[RuleResult], top: int) -> Iterator[str]:
     points = [
         f"{_x(each.summaries[0].latency_ms[0]):.1f},{_y(each.summaries[0].overlapped, top):.1f}"
         for each in panel
@@ -102,7 +102,7 @@ class _Point:
     colour: str
 
     @classmethod
-    def of(cls, each: Line, colour: str, top: int) -> _Point:
+    def of(cls, each: RuleResult, colour: str, top: int) -> _Point:
         summary = each.summaries[0]
         assert summary.latency_ms is not None
         missed = f", {summary.missed:.0f} % unanswered" if summary.missed else ""

@@ -23,11 +23,11 @@ SET_OF_KIND: Final = {
 TELEPHONE: Final = ("calls",)
 """The sets of telephone recordings: their band is that of 8 kHz, at whatever rate the files are."""
 
-Progress = Callable[[str], None]
+ReportLine = Callable[[str], None]
 
 
 def trace_all(
-    folders: Sequence[Path], models: Callable[[], Models], file: Path | None, progress: Progress, vad: Vad = "silero"
+    folders: Sequence[Path], models: Callable[[], Models], file: Path | None, progress: ReportLine, vad: Vad = "silero"
 ) -> list[LabelledTrace]:
     """Return the traces of every clip with this VAD, clean and at 10 dB. `models` is called if a clip must be measured.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from voicepipe.bench.endpointing.score import Rule, Summary, TurnScore, score, summary, work_ms
+from voicepipe.bench.endpointing.score import EndpointRule, Summary, TurnScore, score, summary, work_ms
 from voicepipe.bench.endpointing.speech_set import CLEAN
 from voicepipe.bench.endpointing.traces import LabelledTrace
 
@@ -19,7 +19,7 @@ READY_MS: Final = (350, 500)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class RuleResult:
     """One rule on one set under one condition: its summary for each of `READY_MS`."""
 
     rule: str
@@ -28,24 +28,28 @@ class Line:
     summaries: tuple[Summary, ...]
 
 
-def lines(traces: Sequence[LabelledTrace], rules: Mapping[str, Callable[[int], Callable[[], Rule]]]) -> list[Line]:
+def lines(
+    traces: Sequence[LabelledTrace], rules: Mapping[str, Callable[[int], Callable[[], EndpointRule]]]
+) -> list[RuleResult]:
     """Score every rule on every trace. `rules`: name -> function of the work's ms that returns the maker of a rule."""
     parts = [(name, noise) for noise in CONDITIONS for name in SETS]
     return [
-        Line(rule=rule, set=part[0], condition=part[1], summaries=summaries)
+        RuleResult(rule=rule, set=part[0], condition=part[1], summaries=summaries)
         for part in parts
         for rule, made in rules.items()
         if (summaries := _summaries([each for each in traces if (each.set, condition(each)) == part], made))
     ]
 
 
-def _summaries(traces: Sequence[LabelledTrace], made: Callable[[int], Callable[[], Rule]]) -> tuple[Summary, ...]:
+def _summaries(
+    traces: Sequence[LabelledTrace], made: Callable[[int], Callable[[], EndpointRule]]
+) -> tuple[Summary, ...]:
     if not traces:
         return ()
     return tuple(summary(_scores(traces, made(work_ms(ready_ms)), ready_ms)) for ready_ms in READY_MS)
 
 
-def _scores(traces: Sequence[LabelledTrace], make: Callable[[], Rule], ready_ms: int) -> list[TurnScore]:
+def _scores(traces: Sequence[LabelledTrace], make: Callable[[], EndpointRule], ready_ms: int) -> list[TurnScore]:
     return [score(each.trace, make(), each.end_ms, ready_ms) for each in traces if each.end_ms is not None]
 
 
@@ -56,7 +60,7 @@ def condition(traced: LabelledTrace) -> str:
     return CONDITIONS[2] if traced.babble else CONDITIONS[1]
 
 
-def table(results: Sequence[Line]) -> Iterator[str]:
+def table(results: Sequence[RuleResult]) -> Iterator[str]:
     """Yield the results in Markdown, line by line."""
     for noise in CONDITIONS:
         for name in SETS:
@@ -68,7 +72,7 @@ def table(results: Sequence[Line]) -> Iterator[str]:
                 yield ""
 
 
-def _part(results: Sequence[Line]) -> Iterator[str]:
+def _part(results: Sequence[RuleResult]) -> Iterator[str]:
     heads = ("rule", "turn latency p50/p90", "overlapped", "broken", "missed", "work begins", "wasted starts")
     yield "| " + " | ".join(heads) + " |"
     yield "| " + " | ".join(["---"] * len(heads)) + " |"
@@ -99,7 +103,7 @@ _COLUMNS: Final = (
 )
 
 
-def write_csv(path: Path, results: Sequence[Line]) -> None:
+def write_csv(path: Path, results: Sequence[RuleResult]) -> None:
     """Write one line for each rule, set, condition and `ready_ms`; a latency without turns is empty."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)

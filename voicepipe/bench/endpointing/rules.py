@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from voicepipe.bench.endpointing.score import Rule
+from voicepipe.bench.endpointing.score import EndpointRule
 from voicepipe.bench.endpointing.traces import Pause, Step
 from voicepipe.errors import ConfigError
 from voicepipe.ports.endpointing import strategy_named
@@ -103,7 +103,7 @@ def _with_words(decision: Decision, pause: Pause, step: Step) -> Decision:
     return replace(decision, start_ms=decision.audible_ms) if lacks_words else decision
 
 
-def rule_factory(text: str, silence_ms: int, answer_ms: int) -> Callable[[], Rule]:
+def rule_factory(text: str, silence_ms: int, answer_ms: int) -> Callable[[], EndpointRule]:
     """Return what makes the rule of `NAME` or `NAME:SILENCE_MS`, one for each turn. `silence_ms`: where it names none.
     A strategy gets smart-turn's score with `NAME+smart-turn`.
 

@@ -30,7 +30,7 @@ def work_ms(ready_ms: int) -> int:
     return ready_ms - START_MS
 
 
-class Rule(Protocol):
+class EndpointRule(Protocol):
     """Decides on the pauses of one turn, in order."""
 
     def decide(self, pause: Pause, step: Step) -> Decision:
@@ -73,7 +73,7 @@ class _Answer:
     audible_at_ms: int | None
 
 
-def score(trace: Trace, rule: Rule, end_ms: int, ready_ms: int) -> TurnScore:
+def score(trace: Trace, rule: EndpointRule, end_ms: int, ready_ms: int) -> TurnScore:
     """Score the trace of a turn whose last word ends at position `end_ms`."""
     latency_ms: int | None = None
     begun_ms: int | None = None
@@ -97,7 +97,7 @@ def score(trace: Trace, rule: Rule, end_ms: int, ready_ms: int) -> TurnScore:
     )
 
 
-def _answer(pause: Pause, rule: Rule, ready_ms: int) -> _Answer:
+def _answer(pause: Pause, rule: EndpointRule, ready_ms: int) -> _Answer:
     begun_at_ms: int | None = None
     for step in pause.steps:
         decision = rule.decide(pause, step)

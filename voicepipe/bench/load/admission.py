@@ -28,7 +28,7 @@ from voicepipe.bench.load.flood import Counts
 from voicepipe.bench.load.measure import warm
 from voicepipe.bench.load.report import latencies_ms
 from voicepipe.bench.load.servers import fake_providers, own_server
-from voicepipe.bench.load.user import FRAME_SAMPLES, Turn, User
+from voicepipe.bench.load.user import FRAME_SAMPLES, LoadUser, Turn
 from voicepipe.bench.load.wire_protocols import REALTIME
 
 FLOOD: Final = "voicepipe.bench.load.flood"
@@ -150,7 +150,7 @@ async def until_admitted(target: Target) -> None:
 async def _arrivals(plan: AdmissionPlan, target: Target, frames: list[Samples]) -> Arrivals:
     arrivals, done = Arrivals(), asyncio.Event()
     messages, (silent_frame,) = REALTIME.messages(frames), REALTIME.messages([silence(FRAME_SAMPLES)])
-    users: list[User] = []
+    users: list[LoadUser] = []
     n_left = plan.n_users
 
     def record(turn: Turn | None) -> None:
@@ -176,7 +176,7 @@ async def _arrivals(plan: AdmissionPlan, target: Target, frames: list[Samples]) 
             arrivals.n_admitted += 1
             await websocket.send_str(json.dumps({"type": "session.update", "session": target.session}))
             await until_updated(websocket)
-            user = User(messages, silent_frame, plan.turns, record, REALTIME)
+            user = LoadUser(messages, silent_frame, plan.turns, record, REALTIME)
             users.append(user)
             n_left -= 1
             await user.run(websocket, clock.monotonic_ms(), done)

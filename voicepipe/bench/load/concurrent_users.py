@@ -15,8 +15,8 @@ import aiohttp
 
 from voicepipe import clock
 from voicepipe.audio.samples import Samples, silence
-from voicepipe.bench.load.process_cost import Usage, is_readable, read_usage
-from voicepipe.bench.load.user import ANSWER_TIMEOUT_MS, FRAME_MS, FRAME_SAMPLES, PAUSE_MS, Turn, User
+from voicepipe.bench.load.process_cost import ProcessUsage, is_readable, read_usage
+from voicepipe.bench.load.user import ANSWER_TIMEOUT_MS, FRAME_MS, FRAME_SAMPLES, PAUSE_MS, LoadUser, Turn
 from voicepipe.bench.load.wire_protocols import REALTIME, WireProtocol
 
 WATCH_MS: Final = 250
@@ -119,8 +119,8 @@ class Watch:
         open_cpu_ms = 1_000 * self._open_cpu_s / n_users
         return Cost(cpu_pct, self._rss / 2**20, self._before.rss_bytes / 2**20, open_cpu_ms)
 
-    def _read(self) -> Usage:
-        return read_usage(self._pid) if self._pid is not None else Usage(0.0, 0)
+    def _read(self) -> ProcessUsage:
+        return read_usage(self._pid) if self._pid is not None else ProcessUsage(0.0, 0)
 
 
 class ConcurrentUsers:
@@ -146,7 +146,7 @@ class ConcurrentUsers:
         self._watch = Watch(target.pid)
         self._steady = False
         self._done = asyncio.Event()
-        self._users = [User(messages, silent_frame, n_turns, self._record, wire) for _ in range(n_users)]
+        self._users = [LoadUser(messages, silent_frame, n_turns, self._record, wire) for _ in range(n_users)]
 
     async def run(self, turn_ms: int) -> LoadRun:
         """Connect, talk, disconnect. `turn_ms` is the approximate length of a turn, with its pause.

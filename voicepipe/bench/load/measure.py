@@ -26,7 +26,7 @@ BETWEEN_RUNS_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class LoadPlan:
     """The servers and the numbers of users to measure."""
 
     users: tuple[int, ...]
@@ -61,7 +61,7 @@ class Measured:
 
 
 async def measure(
-    plan: Plan,
+    plan: LoadPlan,
     frames: list[Samples],
     rows: RowFile,
     print_line: Callable[[str], None],
@@ -101,7 +101,7 @@ def _profile(file: Path) -> Profile:
 
 
 async def _rounds(
-    plan: Plan, servers: list[Target], frames: list[Samples], n_users: int, print_line: Callable[[str], None]
+    plan: LoadPlan, servers: list[Target], frames: list[Samples], n_users: int, print_line: Callable[[str], None]
 ) -> list[LoadRun]:
     turn_ms = [await warm(server, frames) for server in servers]
     loads = []
@@ -122,7 +122,7 @@ async def warm(server: Target, frames: list[Samples]) -> int:
 
 
 @contextlib.asynccontextmanager
-async def _own(plan: Plan, names: list[str], folder: Path) -> AsyncIterator[list[Target]]:
+async def _own(plan: LoadPlan, names: list[str], folder: Path) -> AsyncIterator[list[Target]]:
     """Start the providers and a server of each name."""
     async with contextlib.AsyncExitStack() as stack:
         providers = await stack.enter_async_context(fake_providers(pin=plan.pin))
@@ -143,7 +143,7 @@ async def _own(plan: Plan, names: list[str], folder: Path) -> AsyncIterator[list
 
 
 @contextlib.asynccontextmanager
-async def _running(plan: Plan, server: RunningServer) -> AsyncIterator[list[Target]]:
+async def _running(plan: LoadPlan, server: RunningServer) -> AsyncIterator[list[Target]]:
     settings = session(variant("voicepipe").detects(plan.silence_ms))
     url = Address.parse(server.url).websocket
     async with contextlib.AsyncExitStack() as stack:
@@ -152,6 +152,6 @@ async def _running(plan: Plan, server: RunningServer) -> AsyncIterator[list[Targ
         yield [Target(name=server.name, url=url, pid=server.pid, key=server.key, session=settings)]
 
 
-def _minimum_ms(plan: Plan, name: str, running: RunningServer | None) -> int | None:
+def _minimum_ms(plan: LoadPlan, name: str, running: RunningServer | None) -> int | None:
     known = running.providers_port is not None if running is not None else VARIANTS[name].has_minimum
     return Delays().minimum_ms(plan.silence_ms) if known else None

@@ -12,14 +12,14 @@ _PROC: Final = Path("/proc")
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class ProcessUsage:
     """The resources of a process and its children so far."""
 
     cpu_s: float
     rss_bytes: int
 
 
-def read_usage(pid: int) -> Usage:
+def read_usage(pid: int) -> ProcessUsage:
     """Return the usage of a process and all its children. A process that has ended counts 0.
 
     Source: proc(5), `/proc/PID/stat`, fields 14 and 15 (ticks of CPU) and 24 (pages).
@@ -30,7 +30,7 @@ def read_usage(pid: int) -> Usage:
         if fields:
             cpu_ticks += int(fields[11]) + int(fields[12])
             pages += int(fields[21])
-    return Usage(cpu_ticks / os.sysconf("SC_CLK_TCK"), pages * os.sysconf("SC_PAGE_SIZE"))
+    return ProcessUsage(cpu_ticks / os.sysconf("SC_CLK_TCK"), pages * os.sysconf("SC_PAGE_SIZE"))
 
 
 def is_readable() -> bool:

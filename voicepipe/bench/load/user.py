@@ -107,7 +107,7 @@ class Turn:
         self.sound_ms += length_ms
 
 
-class User:
+class LoadUser:
     """One connection. The microphone streams all the time, as a browser's does."""
 
     def __init__(

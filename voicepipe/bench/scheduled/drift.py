@@ -25,7 +25,7 @@ MIN_AFTER: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FigureChange:
     """A figure of the latest run beside that of the runs before it."""
 
     figure: Figure
@@ -46,7 +46,7 @@ class DriftRule:
     """Runs before the latest one that it is compared with."""
 
 
-def changes(runs: Sequence[BenchRun], rule: DriftRule) -> tuple[Change, ...]:
+def changes(runs: Sequence[BenchRun], rule: DriftRule) -> tuple[FigureChange, ...]:
     """Compare the latest measured run of one model with those before it; empty with too few answers."""
     measured = [run for run in runs if run.result == "measured"]
     if not measured:
@@ -64,9 +64,11 @@ def _bounds_above(n: int, share: float) -> bool:
     return n * share + Z * sqrt(n * share * (1 - share)) <= n
 
 
-def _change(figure: Figure, share: float, before: Sequence[float], after: Sequence[float], rule: DriftRule) -> Change:
+def _change(
+    figure: Figure, share: float, before: Sequence[float], after: Sequence[float], rule: DriftRule
+) -> FigureChange:
     was, is_now = percentile(before, share, z=Z), percentile(after, share, z=Z)
     change = is_now.minus(was)
     is_slower = change.low > 0 and _bounds_above(len(before), share)
     is_certain = is_slower or (change.high < 0 and _bounds_above(len(after), share))
-    return Change(figure, was, is_now, is_certain and abs(change.value) >= rule.share * was.value)
+    return FigureChange(figure, was, is_now, is_certain and abs(change.value) >= rule.share * was.value)

@@ -4,7 +4,7 @@
 makes no connections and imports no code that does.
 """
 
-from voicepipe.providers.catalog.facts import Catalog, ModelFacts, ProviderFacts, Rule
+from voicepipe.providers.catalog.facts import Catalog, ModelFacts, ProviderFacts, RequestRule
 from voicepipe.providers.catalog.load import load
 
-__all__ = ["Catalog", "ModelFacts", "ProviderFacts", "Rule", "load"]
+__all__ = ["Catalog", "ModelFacts", "ProviderFacts", "RequestRule", "load"]

@@ -88,7 +88,7 @@ class ModelFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RequestRule:
     """Request rules for some of a provider's models."""
 
     models: tuple[str, ...]
@@ -151,7 +151,7 @@ class ProviderFacts:
     options: tuple[tuple[str, str], ...] = ()
     """Options of its adapter."""
 
-    when: tuple[Rule, ...] = ()
+    when: tuple[RequestRule, ...] = ()
     models: Mapping[str, ModelFacts] = field(default_factory=lambda: MappingProxyType({}))
 
     def owns(self, base_url: str) -> bool:

@@ -16,7 +16,7 @@ import msgspec
 
 from voicepipe.errors import ConfigError
 from voicepipe.providers.built_in import PACKAGES
-from voicepipe.providers.catalog.facts import Catalog, ModelFacts, ProviderFacts, Rule
+from voicepipe.providers.catalog.facts import Catalog, ModelFacts, ProviderFacts, RequestRule
 
 BUILT_IN = "catalog.toml"
 """The file in this package; a vendor's package may have one too."""
@@ -111,12 +111,12 @@ def _provider(
     return ProviderFacts(name=name, **changes)
 
 
-def _rule(row: Mapping[str, Any], at: str) -> Rule:
-    _known(row, [field.name for field in fields(Rule)], at)
+def _rule(row: Mapping[str, Any], at: str) -> RequestRule:
+    _known(row, [field.name for field in fields(RequestRule)], at)
     if "models" not in row:
         raise ConfigError(f"{at}.models: expected patterns of names, got nothing")
-    hints = get_type_hints(Rule)
-    return Rule(**{key: _convert(value, hints[key], f"{at}.{key}") for key, value in row.items()})
+    hints = get_type_hints(RequestRule)
+    return RequestRule(**{key: _convert(value, hints[key], f"{at}.{key}") for key, value in row.items()})
 
 
 def _model(name: str, row: Mapping[str, Any], sources: Mapping[str, str], at: str) -> ModelFacts:

@@ -71,7 +71,7 @@ class _Streamed:
     def __init__(self, address: ProviderAddress, posted: http.Posted, dialect: Dialect) -> None:
         self._address, self._posted, self._dialect = address, posted, dialect
         self._connected = False
-        self._answer: http.Answer | None = None
+        self._answer: http.StreamedAnswer | None = None
         self._sse = SseReader()
         # Holds the events of one socket read, and is emptied before the next read.
         self._made: deque[ModelEvent] = deque()
@@ -110,7 +110,7 @@ class _Streamed:
             self._answer = await self._posted.answer()
         await self._read(self._answer)
 
-    async def _read(self, answer: http.Answer) -> None:
+    async def _read(self, answer: http.StreamedAnswer) -> None:
         if answer.content_type == "application/json":  # a 200 error, or a server that does not stream
             self._over = True
             self._dialect.whole(await answer.body(limit_bytes=WHOLE_ANSWER_BYTES))
@@ -123,7 +123,7 @@ class _Streamed:
         if self._over:
             self._dialect.end()
 
-    async def _data(self, answer: http.Answer) -> list[bytes]:
+    async def _data(self, answer: http.StreamedAnswer) -> list[bytes]:
         try:
             chunk = await answer.read()
         except StageError:

@@ -69,7 +69,7 @@ class Exchange:
             self._writer.close()
         self._writer.write(wire.frame(job))
 
-    async def next(self) -> wire.Reply:
+    async def next(self) -> wire.EngineReply:
         """Return the next reply; `wire.FINAL` lists the last ones. When this is cancelled, so is the job.
 
         Raises:
@@ -83,12 +83,12 @@ class Exchange:
         if isinstance(reply, wire.FINAL):
             self.close()
         match reply:
-            case wire.Refused(why, retryable, retry_after_ms):
+            case wire.JobRefused(why, retryable, retry_after_ms):
                 stage, provider = self._link.stage, self._link.provider
                 raise StageRefused(
                     stage, provider=provider, why=why, retryable=retryable, retry_after_ms=retry_after_ms
                 )
-            case wire.Broken(why):
+            case wire.JobFailed(why):
                 raise self._link.broken(why)
         return reply
 
@@ -104,7 +104,7 @@ class Exchange:
         except (FileNotFoundError, ConnectionError):
             await asyncio.sleep(_RETRY_CONNECT_S)
 
-    async def _receive(self) -> wire.Reply:
+    async def _receive(self) -> wire.EngineReply:
         assert self._reader is not None
         link = self._link
         try:

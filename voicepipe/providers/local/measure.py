@@ -25,7 +25,7 @@ from voicepipe.ports.transcriber import Samples, Transcriber, TranscriptionOptio
 from voicepipe.providers.local import llm, stt, tts
 from voicepipe.providers.local.engine.llama_cpp import smollm2
 from voicepipe.providers.local.process import LocalEngine, start_engine
-from voicepipe.providers.local.wire import STT_RATE_HZ, Progress
+from voicepipe.providers.local.wire import STT_RATE_HZ, LoadProgress
 from voicepipe.registry import ProviderSettings, Spec
 
 SETTLE_S: Final = 1.0
@@ -126,7 +126,7 @@ async def measure(clip: Path, folder: Path, *, times: int = 9) -> None:
     if rate_hz != STT_RATE_HZ or samples.ndim != 1:
         raise SystemExit(f"{clip}: expected mono at {STT_RATE_HZ} Hz, got {samples.shape} at {rate_hz} Hz")
 
-    def on_progress(progress: Progress) -> None:
+    def on_progress(progress: LoadProgress) -> None:
         print_line(f"{progress.stage} {progress.state} {progress.took_ms or ''} {progress.why}")
 
     path = folder / "e.sock"

@@ -23,7 +23,7 @@ from voicepipe.providers.local.connection import answered_within
 from voicepipe.providers.local.prerequisites import check_engine, check_socket_path
 from voicepipe.telemetry.log import log_event
 
-OnProgress = Callable[[wire.Progress], None]
+OnProgress = Callable[[wire.LoadProgress], None]
 """Called with each stage's `loading`, then `ready` (with `took_ms`) or `failed` (with `why`)."""
 
 BACK_OFF_MS: Final = (0, 200, 1_000, 5_000, 30_000)
@@ -180,7 +180,7 @@ class LocalEngine:
             except (ValueError, msgspec.MsgspecError) as error:
                 raise ConfigError(f"{self.socket_path}: another program listens there: {error}") from error
             match reply:
-                case wire.Progress():
+                case wire.LoadProgress():
                     self._on_progress(reply)
                     if reply.state == "failed":
                         failed.append(reply.why)
@@ -189,7 +189,7 @@ class LocalEngine:
                 case wire.Ready():
                     self.pid = reply.pid
                     return True
-                case wire.Refused():
+                case wire.JobRefused():
                     raise ConfigError(f"local engines: {reply.why}")
                 case _:
                     return False

@@ -38,8 +38,8 @@ _LENGTH: Final = struct.Struct("<I")
 
 
 class Attach(msgspec.Struct, frozen=True, tag="attach"):
-    """Keep the engine running while this connection is open, and load these stages. Answered by `Progress`, `Ready`,
-    and then by a `Load` every `LOAD_S`."""
+    """Keep the engine running while this connection is open, and load these stages. Answered by `LoadProgress`,
+    `Ready`, and then by a `Load` every `LOAD_S`."""
 
     version: int
     stages: tuple[Stage, ...]
@@ -101,7 +101,7 @@ Job = Transcribe | Generate | Warm | Score | ScoreAudio | Speak
 Request = Attach | Leave | Job
 
 
-class Progress(msgspec.Struct, frozen=True, tag="progress"):
+class LoadProgress(msgspec.Struct, frozen=True, tag="progress"):
     """Loading progress of a stage's engine."""
 
     stage: Stage
@@ -164,7 +164,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     """The job is complete."""
 
 
-class Refused(msgspec.Struct, frozen=True, tag="refused"):
+class JobRefused(msgspec.Struct, frozen=True, tag="refused"):
     """The engine refuses the job."""
 
     why: str
@@ -172,24 +172,37 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
     retry_after_ms: int | None = None
 
 
-class Broken(msgspec.Struct, frozen=True, tag="broken"):
+class JobFailed(msgspec.Struct, frozen=True, tag="broken"):
     """The engine failed at the job."""
 
     why: str
 
 
-Reply = Progress | Ready | Load | Transcribed | Reading | Delta | Answered | Scored | Audio | Done | Refused | Broken
-FINAL: Final = (Transcribed, Answered, Scored, Done, Refused, Broken)
+EngineReply = (
+    LoadProgress
+    | Ready
+    | Load
+    | Transcribed
+    | Reading
+    | Delta
+    | Answered
+    | Scored
+    | Audio
+    | Done
+    | JobRefused
+    | JobFailed
+)
+FINAL: Final = (Transcribed, Answered, Scored, Done, JobRefused, JobFailed)
 """Replies after which a job's connection carries nothing more."""
 
 REQUESTS: Final[msgspec.msgpack.Decoder[Request]] = msgspec.msgpack.Decoder(Request)
-REPLIES: Final[msgspec.msgpack.Decoder[Reply]] = msgspec.msgpack.Decoder(Reply)
+REPLIES: Final[msgspec.msgpack.Decoder[EngineReply]] = msgspec.msgpack.Decoder(EngineReply)
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
 T = TypeVar("T")
 
 
-def frame(message: Request | Reply) -> bytes:
+def frame(message: Request | EngineReply) -> bytes:
     """Return the message's frame, including its length."""
     body = _ENCODER.encode(message)
     return _LENGTH.pack(len(body)) + body

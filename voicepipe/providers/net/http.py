@@ -81,7 +81,7 @@ async def lifetime() -> AsyncIterator[None]:
         await close()
 
 
-class Answer:
+class StreamedAnswer:
     """A vendor's answer with status 200, its body still arriving."""
 
     def __init__(self, address: ProviderAddress, response: aiohttp.ClientResponse) -> None:
@@ -124,7 +124,7 @@ async def post(
     form: aiohttp.FormData | None = None,
     headers: Mapping[str, str] | None = None,
     on_connected: Callable[[], None] | None = None,
-) -> AsyncIterator[Answer]:
+) -> AsyncIterator[StreamedAnswer]:
     """Send a request to `address`, and yield its answer when its headers have arrived. `on_connected` is called when
     there is a connection.
 
@@ -153,7 +153,7 @@ class Posted:
     def __init__(self, address: ProviderAddress) -> None:
         self._address = address
         self._is_connected = self._over = False
-        self._answer: Answer | None = None
+        self._answer: StreamedAnswer | None = None
         self._failure: Exception | None = None
         self._changed = asyncio.Event()
 
@@ -166,7 +166,7 @@ class Posted:
         while not self._is_connected:
             await self._wait()
 
-    async def answer(self) -> Answer:
+    async def answer(self) -> StreamedAnswer:
         """Return the answer when its headers have arrived.
 
         Raises:
@@ -225,7 +225,7 @@ async def posting(
 
 
 @asynccontextmanager
-async def get(address: ProviderAddress, path: str) -> AsyncIterator[Answer]:
+async def get(address: ProviderAddress, path: str) -> AsyncIterator[StreamedAnswer]:
     """Send a GET request, otherwise as `post`."""
     async with _request(address, "GET", path, data=None, headers={}) as answer:
         yield answer
@@ -240,7 +240,7 @@ async def _request(
     data: aiohttp.FormData | io.BytesIO | None,
     headers: Mapping[str, str],
     on_connected: Callable[[], None] | None = None,
-) -> AsyncIterator[Answer]:
+) -> AsyncIterator[StreamedAnswer]:
     with failures.Translated(address), answer_from_outside(address.base_url):
         response = await _pool().request(
             method,
@@ -254,7 +254,7 @@ async def _request(
     try:
         if response.status != 200:
             raise await _refusal(address, response)
-        yield Answer(address, response)
+        yield StreamedAnswer(address, response)
     finally:
         response.close()
 
@@ -276,7 +276,7 @@ async def preconnect(address: ProviderAddress, path: str) -> None:
 
 async def _refusal(address: ProviderAddress, response: aiohttp.ClientResponse) -> StageError:
     try:
-        body = await Answer(address, response).body(limit_bytes=ERROR_BODY_BYTES)
+        body = await StreamedAnswer(address, response).body(limit_bytes=ERROR_BODY_BYTES)
     except StageError:
         body = b""  # the status is enough
     return failures.refused(address, response.status, body, retry_after=response.headers.get("Retry-After"))

@@ -17,7 +17,7 @@ class EventTooLong(ValueError):
     """A line or an event's data exceeded `LINE_BYTES`."""
 
 
-class Event(NamedTuple):
+class SseEvent(NamedTuple):
     """An event: its name (empty without one) and its data, lines joined by a line feed."""
 
     name: bytes
@@ -36,7 +36,7 @@ class SseReader:
         self._data: list[bytes] = []
         self._data_bytes = 0
 
-    def push(self, chunk: bytes) -> list[Event]:
+    def push(self, chunk: bytes) -> list[SseEvent]:
         """Return the events that `chunk` completes, in order.
 
         Raises:
@@ -55,7 +55,7 @@ class SseReader:
             self._hold(lines.pop())
         return [event for line in lines if (event := self._line(line.rstrip(b"\r\n"))) is not None]
 
-    def finish(self) -> Event | None:
+    def finish(self) -> SseEvent | None:
         """Return the event that the stream's end leaves without its blank line, if it has data; some servers send no
         more."""
         if self._held:
@@ -70,7 +70,7 @@ class SseReader:
         if piece:
             self._held.append(piece)
 
-    def _line(self, line: bytes) -> Event | None:
+    def _line(self, line: bytes) -> SseEvent | None:
         if self._at_start:
             self._at_start = False
             line = line.removeprefix(_BOM)
@@ -87,7 +87,7 @@ class SseReader:
             self._name = value
         return None  # a comment has the empty name; other fields are ignored here
 
-    def _dispatch(self) -> Event | None:
+    def _dispatch(self) -> SseEvent | None:
         name, data = self._name, self._data
         self._name, self._data, self._data_bytes = b"", [], 0
-        return Event(name, b"\n".join(data)) if data else None
+        return SseEvent(name, b"\n".join(data)) if data else None

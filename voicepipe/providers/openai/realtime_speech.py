@@ -145,13 +145,13 @@ class _Answer:
         """The session wants no more of it."""
 
         self._address = address
-        self._events: asyncio.Queue[wire.Event | StageError] = asyncio.Queue(MAX_EVENTS)
+        self._events: asyncio.Queue[wire.VendorEvent | StageError] = asyncio.Queue(MAX_EVENTS)
         self._text = ""
         self._joiner = PcmJoiner()
         self._last: Finished | None = None
         self._is_over = False
 
-    async def put(self, event: wire.Event) -> None:
+    async def put(self, event: wire.VendorEvent) -> None:
         """Take an event; wait while `MAX_EVENTS` are unread."""
         if not self.is_left:
             await self._events.put(event)
@@ -168,7 +168,7 @@ class _Answer:
         usage: SpeechUsage | None = None
         while not self._events.empty():
             event = self._events.get_nowait()
-            if isinstance(event, wire.Event) and event.type == "response.done" and event.response is not None:
+            if isinstance(event, wire.VendorEvent) and event.type == "response.done" and event.response is not None:
                 usage = wire.usage_of(event.response)
         return usage
 
@@ -187,7 +187,7 @@ class _Answer:
                 return found
         raise StopAsyncIteration
 
-    def _read(self, event: wire.Event) -> SpeechModelEvent | None:
+    def _read(self, event: wire.VendorEvent) -> SpeechModelEvent | None:
         if event.type in wire.AUDIO:
             samples = self._joiner.push(pcm_of(self._address, event.delta))
             self.entry.audio_ms += len(samples) * 1_000 // RATE_HZ
@@ -321,7 +321,7 @@ class _Conversation:
             if self._answer is not None:
                 self._answer.fail(failure)
 
-    async def _take(self, event: wire.Event) -> None:
+    async def _take(self, event: wire.VendorEvent) -> None:
         if event.type == "input_audio_buffer.committed" and self._commits:
             entry = self._commits.popleft()
             entry.items.append(event.item_id)

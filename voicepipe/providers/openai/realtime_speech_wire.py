@@ -83,7 +83,7 @@ class _ErrorCode(msgspec.Struct):
     code: str | None = None
 
 
-class Event(msgspec.Struct):
+class VendorEvent(msgspec.Struct):
     """Any event of the server, as far as it is read."""
 
     type: str
@@ -100,10 +100,10 @@ class Event(msgspec.Struct):
         return self.response_id or (self.response.id if self.response is not None else "")
 
 
-_decoder = msgspec.json.Decoder(Event)
+_decoder = msgspec.json.Decoder(VendorEvent)
 
 
-def event_of(address: ProviderAddress, message: str | bytes) -> Event:
+def event_of(address: ProviderAddress, message: str | bytes) -> VendorEvent:
     """Return the event of a message.
 
     Raises:

@@ -32,7 +32,7 @@ EVENT_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class WyomingEvent:
     """An event."""
 
     type: str
@@ -109,7 +109,7 @@ class WyomingLine:
         except OSError:
             raise self._cut() from None
 
-    async def read(self) -> Event:
+    async def read(self) -> WyomingEvent:
         """Return the next event.
 
         Raises:
@@ -130,7 +130,7 @@ class WyomingLine:
             raise failures.in_band(self._address, msgspec.json.encode({"message": text, "code": code}))
         return event
 
-    async def _read(self) -> Event:
+    async def _read(self) -> WyomingEvent:
         line = await self._reader.readline()
         if not line.endswith(b"\n"):
             raise asyncio.IncompleteReadError(line, None)
@@ -139,7 +139,7 @@ class WyomingLine:
         if head.data_length:
             data |= _data.decode(await self._exactly(head.data_length))
         payload = await self._exactly(head.payload_length) if head.payload_length else b""
-        return Event(head.type, data, payload)
+        return WyomingEvent(head.type, data, payload)
 
     async def _exactly(self, n_bytes: int) -> bytes:
         if not 0 < n_bytes <= EVENT_BYTES:

@@ -76,7 +76,7 @@ class _Sound:
         self.n_samples = 0
         """Number of samples returned so far."""
 
-    def push(self, event: protocol.Event) -> Samples:
+    def push(self, event: protocol.WyomingEvent) -> Samples:
         if self._resampler is None:
             self._resampler = Resampler(self._rate_hz(event), RATE_HZ)
         return self._counted(self._resampler.push(self._joiner.push(event.payload)))
@@ -88,7 +88,7 @@ class _Sound:
         self.n_samples += len(samples)
         return samples
 
-    def _rate_hz(self, event: protocol.Event) -> int:
+    def _rate_hz(self, event: protocol.WyomingEvent) -> int:
         rate, width, channels = (event.data.get(name) for name in ("rate", "width", "channels"))
         if (width, channels) != (2, 1) or not isinstance(rate, int) or not 8_000 <= rate <= 192_000:
             raise self._wrong(rate, width, channels)

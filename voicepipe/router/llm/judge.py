@@ -12,7 +12,7 @@ from voicepipe.errors import StageError, StageTimeout
 from voicepipe.ports.model import Attempted, Content, Model, ModelRequest, Text, TextDelta, Usage, text_chars
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.health import record_failure
-from voicepipe.router.llm.usage import attempted, tokens_of
+from voicepipe.router.llm.usage import answer_tokens, attempted
 from voicepipe.router.policies import Complexity
 from voicepipe.router.pool import SharedStats
 from voicepipe.router.race import Attempt
@@ -88,7 +88,7 @@ class Judging:
 
     def report(self, began_ms: float) -> Attempted:
         """Return the record of the call, of a request that began then; also before its end."""
-        tokens = tokens_of(estimated_tokens(text_chars(self._request)), self._text, self._usage)
+        tokens = answer_tokens(estimated_tokens(text_chars(self._request)), self._text, self._usage)
         return attempted(self.attempt, tokens, self._usage, self._failure, began_ms=began_ms, cached_share=0.0)
 
     async def _answer(self, model: Model) -> None:

@@ -20,7 +20,7 @@ from voicepipe.router.llm.continuation import StallPolicy, takes_prefill
 from voicepipe.router.llm.first_token import FirstToken
 from voicepipe.router.llm.judge import Judging
 from voicepipe.router.llm.probe import Probes
-from voicepipe.router.llm.usage import Tokens, attempted, cached_share, hedges_usd, planned_usd, tokens_of
+from voicepipe.router.llm.usage import Tokens, answer_tokens, attempted, cached_share, hedges_usd, planned_usd
 from voicepipe.router.plan_table import HOLD_MARGIN_MS
 from voicepipe.router.policies import Complexity, PoolChoice, RoutingQuery
 from voicepipe.router.pool import Pool, SharedStats
@@ -289,7 +289,7 @@ class RoutedAnswer:
             return
         self._is_accounted = True
         speaker = self._speaker
-        tokens = tokens_of(self._query.input_tokens, self._text, speaker.usage if speaker else None)
+        tokens = answer_tokens(self._query.input_tokens, self._text, speaker.usage if speaker else None)
         costs: list[tuple[Attempt, float]] = []
         calls = [(call.attempt, call.usage, call.failure) for call in self._runner.calls]
         if self._probe is not None:

@@ -15,7 +15,7 @@ Tokens = tuple[float, float]
 """(input, output)"""
 
 
-def tokens_of(input_tokens: float, text: str, usage: Usage | None) -> Tokens:
+def answer_tokens(input_tokens: float, text: str, usage: Usage | None) -> Tokens:
     """Return the tokens of a request and its answer: the provider's count, else the estimate `input_tokens` and one of
     the text. The provider of a losing call is never asked for its count."""
     if usage is not None and usage.input_tokens:

@@ -30,7 +30,7 @@ class Rest:
     """Duration of the clause's audio so far."""
 
 
-class Progress:
+class SpeechProgress:
     """The progress of one turn. A word that may have been cut is repeated: better twice than missing."""
 
     def __init__(self, speed: float) -> None:

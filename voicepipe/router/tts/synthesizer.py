@@ -18,7 +18,7 @@ from voicepipe.router.race import Attempt
 from voicepipe.router.race_runner import RaceRunner, StreamQueue
 from voicepipe.router.speech_order import SpeechOrder
 from voicepipe.router.tts.call import MAX_WAITING, SynthesizerCall, SynthesizerCandidate
-from voicepipe.router.tts.progress import Progress
+from voicepipe.router.tts.progress import SpeechProgress
 from voicepipe.tasks import BackgroundTasks, background_tasks
 
 STALL_MS: Final = 1_500
@@ -84,7 +84,7 @@ class RoutedSpeech:
 
         plan = speech_order.plan(voice.session, clock.monotonic_ms())
         self._runner: RaceRunner[SynthesizerCall] = RaceRunner(plan, speech_order.stats, self, silence="no audio")
-        self._progress = Progress(voice.speed)
+        self._progress = SpeechProgress(voice.speed)
         self._clauses: list[str] = []  # bounded: one turn's
         self._finished = self._over = False
         self._speaker: SynthesizerCall | None = None

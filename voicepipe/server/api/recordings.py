@@ -12,7 +12,7 @@ from voicepipe.errors import AuthError
 from voicepipe.server.api.turns import json_answer
 from voicepipe.server.context import CONTEXT
 from voicepipe.server.errors import NotFound
-from voicepipe.telemetry.journal.recordings import Recording
+from voicepipe.telemetry.journal.recordings import SideRecording
 
 
 async def list_recordings(request: web.Request) -> web.Response:
@@ -66,5 +66,5 @@ async def _project(request: web.Request) -> str | None:
     return principal.requested_project(request.query.get("project"))
 
 
-async def _recordings(request: web.Request, project: str | None) -> tuple[Recording, ...]:
+async def _recordings(request: web.Request, project: str | None) -> tuple[SideRecording, ...]:
     return await asyncio.to_thread(request.app[CONTEXT].recordings, project, request.match_info["id"])

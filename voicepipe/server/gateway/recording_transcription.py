@@ -15,7 +15,7 @@ from voicepipe.ports.transcriber import Final as FinalText
 from voicepipe.ports.transcriber import Samples, TranscriptEvent, TranscriptionOptions, TranscriptStream
 from voicepipe.protocol.audio_rest_transcript import TranscriptPiece
 from voicepipe.server.audio_ports import AudioModels, TranscriptionRoute
-from voicepipe.server.decoding import Recording
+from voicepipe.server.decoding import DecodedRecording
 
 PUSH_MS: Final = 250
 """Length of the audio of one `push`: a WebSocket message, at some vendors."""
@@ -35,7 +35,7 @@ class RecordingTranscription:
     """Transcribes one recording."""
 
     def __init__(
-        self, route: TranscriptionRoute, options: TranscriptionOptions, recording: Recording, models: AudioModels
+        self, route: TranscriptionRoute, options: TranscriptionOptions, recording: DecodedRecording, models: AudioModels
     ) -> None:
         """`models` have the prices."""
         self._route, self._options, self._recording, self._models = route, options, recording, models

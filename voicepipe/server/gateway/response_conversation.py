@@ -31,7 +31,7 @@ MAX_BYTES: Final = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class RequestConversation:
     """The items of a request."""
 
     earlier: tuple[Item, ...]
@@ -55,7 +55,7 @@ def owner_of(principal: Principal) -> str:
     return msgspec.json.encode(names).decode()
 
 
-async def conversation_of(requested: ResponseRequest, owner: str, store: ResponseStore) -> Conversation:
+async def conversation_of(requested: ResponseRequest, owner: str, store: ResponseStore) -> RequestConversation:
     """Return all items for the model.
 
     Raises:
@@ -71,7 +71,7 @@ async def conversation_of(requested: ResponseRequest, owner: str, store: Respons
         why = f"The conversation has over {MAX_MESSAGES} items. Start a new one."
         raise ProtocolError(why, field="previous_response_id", code="conversation_too_long")
     check_calls(earlier, items)
-    return Conversation(tuple(earlier), tuple(items))
+    return RequestConversation(tuple(earlier), tuple(items))
 
 
 def written_items(conversation: Sequence[StoredResponse]) -> Iterator[JsonObject]:

@@ -20,10 +20,10 @@ from voicepipe.protocol.response_rest_items import (
 )
 from voicepipe.protocol.response_rest_request import FunctionTool, ResponseRequest
 from voicepipe.server.gateway.answer_request import AnswerRequest
-from voicepipe.server.gateway.response_conversation import Conversation
+from voicepipe.server.gateway.response_conversation import RequestConversation
 
 
-def answer_request_of_response(requested: ResponseRequest, conversation: Conversation) -> AnswerRequest:
+def answer_request_of_response(requested: ResponseRequest, conversation: RequestConversation) -> AnswerRequest:
     """Return a request of `/v1/responses` in the form that both endpoints share."""
     instructions = (Content("system", (Text(requested.instructions),)),) if requested.instructions else ()
     extension = requested.voicepipe
@@ -46,7 +46,7 @@ def answer_request_of_response(requested: ResponseRequest, conversation: Convers
     )
 
 
-def _instruction_field(requested: ResponseRequest, conversation: Conversation) -> str | None:
+def _instruction_field(requested: ResponseRequest, conversation: RequestConversation) -> str | None:
     if requested.instructions:
         return "instructions"
     if instruction_position(conversation.earlier) is not None:

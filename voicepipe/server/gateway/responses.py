@@ -27,7 +27,7 @@ from voicepipe.server.gateway.chat_answer import MAX_CHARS
 from voicepipe.server.gateway.chat_request import RoutedRequest, route_request
 from voicepipe.server.gateway.chat_usage import ChatUsage
 from voicepipe.server.gateway.exchange import AnswerResult, Exchange
-from voicepipe.server.gateway.response_conversation import Conversation, conversation_of, owner_of
+from voicepipe.server.gateway.response_conversation import RequestConversation, conversation_of, owner_of
 from voicepipe.server.gateway.response_request import answer_request_of_response
 from voicepipe.server.realtime import check_ready
 from voicepipe.server.request_bodies import read_body
@@ -58,7 +58,7 @@ class _ResponsesResponder:
         self,
         request: web.Request,
         requested: ResponseRequest,
-        conversation: Conversation,
+        conversation: RequestConversation,
         routed: RoutedRequest,
         principal: Principal,
         context: ServerContext,

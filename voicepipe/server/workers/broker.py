@@ -32,9 +32,9 @@ from voicepipe.server.workers.messages import (
     Ping,
     PublishEvent,
     Query,
+    QueryReply,
     QueryResult,
     RelaySession,
-    Reply,
     SessionClosed,
     SessionOpened,
     SlotResult,
@@ -205,7 +205,7 @@ class Broker:
                 worker.sessions.discard(session)
             case Query():
                 self._query(worker, message)
-            case Reply(number, data):
+            case QueryReply(number, data):
                 self._answered(number, worker, data)
             case PublishEvent():
                 self.feed_number += 1

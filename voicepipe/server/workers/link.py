@@ -25,10 +25,10 @@ from voicepipe.server.workers.messages import (
     Pong,
     Query,
     QueryKind,
+    QueryReply,
     QueryResult,
     RelaySession,
     ReloadSettings,
-    Reply,
     SlotResult,
     SnapshotRequest,
     SnapshotResult,
@@ -51,7 +51,7 @@ ANSWER_S: Final = 3.0
 RELOAD_ANSWER_S: Final = 25.0
 """The same for a reload (`broker.RELOAD_S`)."""
 
-Answer = Callable[[bytes], Awaitable[bytes]]
+QueryHandler = Callable[[bytes], Awaitable[bytes]]
 """Answers a query for this worker."""
 
 
@@ -91,7 +91,7 @@ class WorkerLink:
         self.on_failure: Callable[[str], None] = _ignore
         self.on_reload: Callable[[], Awaitable[None]] = _no_reload
         self.on_free_slots: Callable[[str], Awaitable[None]] = _nothing
-        self.answers: dict[QueryKind, Answer] = {}
+        self.answers: dict[QueryKind, QueryHandler] = {}
 
     @contextmanager
     def handling(self) -> Iterator[None]:
@@ -239,8 +239,8 @@ class WorkerLink:
         except Exception as error:
             log_crash(f"answer {query.kind}", error)
             return
-        if not self.send(Reply(query.number, data)):
-            self.send(Reply(query.number, None))
+        if not self.send(QueryReply(query.number, data)):
+            self.send(QueryReply(query.number, None))
 
     async def _reload(self) -> None:
         with isolated("reload"):

@@ -70,7 +70,7 @@ class StartFailed(_Message):
     is_config: bool
 
 
-class Progress(_Message):
+class TerminalLine(_Message):
     """A line for the operator's terminal."""
 
     line: str
@@ -100,7 +100,7 @@ class Query(_Message):
     data: bytes
 
 
-class Reply(_Message):
+class QueryReply(_Message):
     """The answer of a worker to a query."""
 
     number: int
@@ -218,7 +218,7 @@ class Stop(_Message):
 
 
 class ReloadSettings(_Message):
-    """Have all workers read the settings again, and report it as `Progress`."""
+    """Have all workers read the settings again, and report it as `TerminalLine`."""
 
 
 class Ping(_Message):
@@ -284,12 +284,12 @@ FromWorker = (
     | Pong
     | Draining
     | StartFailed
-    | Progress
+    | TerminalLine
     | ConnectionClosed
     | SessionOpened
     | SessionClosed
     | Query
-    | Reply
+    | QueryReply
     | PublishEvent
     | Watching
     | CountFailure

@@ -19,7 +19,7 @@ from voicepipe.server.connections import CONNECTIONS
 from voicepipe.server.context import ServerContext
 from voicepipe.server.detached import DETACHED_TASKS
 from voicepipe.server.webrtc.calls import RtcCallLookup
-from voicepipe.server.workers.messages import ConnectionClosed, Progress
+from voicepipe.server.workers.messages import ConnectionClosed, TerminalLine
 from voicepipe.server.workers.peers import Workers
 from voicepipe.server.workers.relay import serve_relay
 
@@ -50,7 +50,7 @@ def answer_queries(workers: Workers, context: ServerContext, app: web.Applicatio
         return _json.encode(await own_reload(context))
 
     async def reload_all() -> None:
-        link.send(Progress(reload_line(await reloaded(context), link.n_workers)))
+        link.send(TerminalLine(reload_line(await reloaded(context), link.n_workers)))
 
     async def call(data: bytes) -> bytes:
         found = context.rtc_calls.find(msgspec.json.decode(data, type=RtcCallLookup))

@@ -64,7 +64,7 @@ class AbortSocket(_Frame):
     """Abort the WebSocket."""
 
 
-class Refused(_Frame):
+class ResumeRefused(_Frame):
     """The session can't be resumed by this client, or the call is over."""
 
 
@@ -98,7 +98,7 @@ class Sent(_Frame):
     gone: bool
 
 
-_TO_SOCKET: Final = msgspec.msgpack.Decoder(Receive | SendFrame | CloseSocket | AbortSocket | Refused)
+_TO_SOCKET: Final = msgspec.msgpack.Decoder(Receive | SendFrame | CloseSocket | AbortSocket | ResumeRefused)
 _TO_SESSION: Final = msgspec.msgpack.Decoder(Received | Sent)
 _FIRST: Final = msgspec.msgpack.Decoder(ResumeSession | ServeSideband)
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -159,7 +159,7 @@ async def _serve_socket(pipe: _Pipe, client: AiohttpSocket, tasks: BackgroundTas
     is_used = False
     while (data := await pipe.receive()) is not None:
         match _TO_SOCKET.decode(data):
-            case Refused():
+            case ResumeRefused():
                 return False
             case Receive():
                 tasks.start(_receive(pipe, client), name="relay-receive")
@@ -335,7 +335,7 @@ async def serve_relay(end: socket.socket, sessions: LiveSessions, resumptions: R
         async with background_tasks() as tasks:
             tasks.start(client.run(), name="relayed-socket")
             if not await _serve(_FIRST.decode(data), client, sessions, resumptions, calls):
-                await pipe.send(Refused())
+                await pipe.send(ResumeRefused())
     except TimeoutError:
         pass  # the other worker hangs
     except Exception as error:

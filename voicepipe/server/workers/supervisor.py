@@ -27,11 +27,11 @@ from voicepipe.server.workers.messages import (
     Listening,
     Loaded,
     Pong,
-    Progress,
     ReloadSettings,
     StartFailed,
     Stop,
     TakeConnection,
+    TerminalLine,
     encoded,
 )
 from voicepipe.telemetry.log import log_event
@@ -247,7 +247,7 @@ class Supervisor:
                 worker.accepts = False
             case StartFailed(why, is_config):
                 self._failure = ConfigError(why) if is_config else WorkerFailed(why)
-            case Progress(line):
+            case TerminalLine(line):
                 self._print_line(line)
             case _:
                 self._broker.handle(worker, message, passed)

@@ -33,7 +33,7 @@ class JournalError(VoicepipeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class JournalLine:
     """An event as it was written."""
 
     number: int
@@ -53,7 +53,7 @@ class JournalFile:
     began_unix_ms: int
     version: str
     texts: Texts
-    lines: list[Line] = field(default_factory=list)
+    lines: list[JournalLine] = field(default_factory=list)
     """Up to the first gap."""
 
     lacks: str = ""
@@ -179,8 +179,8 @@ def _journal(first: Plain) -> JournalFile:
     )
 
 
-def _line(found: Plain, number: int) -> Line:
-    return Line(
+def _line(found: Plain, number: int) -> JournalLine:
+    return JournalLine(
         number,
         int(found["at_ms"]),
         typed(renewed_event(found["event"]), Event),

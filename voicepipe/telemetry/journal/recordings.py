@@ -20,7 +20,7 @@ PIECE_BYTES: Final = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
+class SideRecording:
     """The audio of one side of a session: 16-bit, mono."""
 
     path: Path
@@ -57,7 +57,7 @@ class Recording:
                 yield np.frombuffer(read, ">i2").astype("<i2").tobytes()
 
 
-def recording_in(path: Path) -> Recording | None:
+def recording_in(path: Path) -> SideRecording | None:
     """Return the recording in a file; None: the file is no recording, is empty, or does not exist."""
     named = _NAME.search(path.name)
     if named is None:
@@ -66,4 +66,4 @@ def recording_in(path: Path) -> Recording | None:
         n_samples = (path.stat().st_size - _HEADER_BYTES) // _SAMPLE_BYTES
     except FileNotFoundError:
         return None
-    return Recording(path, named[1], int(named[2]), n_samples) if n_samples > 0 else None
+    return SideRecording(path, named[1], int(named[2]), n_samples) if n_samples > 0 else None

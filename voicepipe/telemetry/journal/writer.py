@@ -22,7 +22,7 @@ from voicepipe.telemetry.journal.format import Texts
 from voicepipe.telemetry.journal.plain import as_it_is
 from voicepipe.telemetry.journal.port import NO_JOURNAL, Journal
 from voicepipe.telemetry.journal.pseudonyms import Pseudonymizer
-from voicepipe.telemetry.journal.recordings import Recording, recording_in
+from voicepipe.telemetry.journal.recordings import SideRecording, recording_in
 from voicepipe.telemetry.journal.session_files import SessionFiles
 from voicepipe.telemetry.journal.settings import JournalSettings
 from voicepipe.telemetry.log import log_event
@@ -97,7 +97,7 @@ class JournalWriter:
             path.unlink(missing_ok=True)
         return len(gone)
 
-    def recordings(self, project: str | None, session: str) -> tuple[Recording, ...]:
+    def recordings(self, project: str | None, session: str) -> tuple[SideRecording, ...]:
         """Return the audio of a project's session, the longest of each side first; without a project, of any. Waits
         for the disk.
         """

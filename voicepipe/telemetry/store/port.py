@@ -28,7 +28,7 @@ MINUTE_MS: Final = 60_000
 GROUPS: Final = ("agent", "route", "provider", "model", "language", "outcome", "cause", "arm")
 """The fields by which stats may be grouped."""
 
-Order = Literal["newest", "slowest"]
+TurnOrder = Literal["newest", "slowest"]
 GroupBy = Literal["agent", "route", "provider", "model", "language", "outcome", "cause", "arm"]
 
 
@@ -130,7 +130,7 @@ class TurnQuery(TurnFilter):
     before: str | None = None
     """The `next` of the page before this one."""
 
-    order: Order = "newest"
+    order: TurnOrder = "newest"
     """`slowest`: by turn latency; turns without one are left out."""
 
     words: str | None = None
@@ -365,7 +365,7 @@ def turn_plain(turn: StoredTurn) -> dict[str, Any]:
     }
 
 
-def cursor(turn: StoredTurn, order: Order = "newest") -> str:
+def cursor(turn: StoredTurn, order: TurnOrder = "newest") -> str:
     """Return the position where a page ended. Clients pass it back as it is."""
     at = turn.started_at_ms if order == "newest" else turn.record.total_ms
     return f"{at}.{turn.record.id}"

@@ -67,7 +67,7 @@ class PostgresTurnStore(SqlTurnStore):
             ConfigError: the package `asyncpg` is missing, the database can't be reached or refuses the connection, or
                 a newer voicepipe made the tables.
         """
-        return cls(Pool(await open_pool(url, _migrate), "turns"))
+        return cls(PostgresDatabase(await open_pool(url, _migrate), "turns"))
 
 
 async def downgrade(url: str, target: int) -> int:
@@ -133,7 +133,7 @@ def _text_of(why: BaseException) -> str:
     return redact(str(why)) or type(why).__name__
 
 
-class Pool:
+class PostgresDatabase:
     """The `Database` on Postgres."""
 
     def __init__(self, pool: asyncpg.Pool, name: str) -> None:

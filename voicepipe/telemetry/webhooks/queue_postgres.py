@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from voicepipe.errors import ConfigError
-from voicepipe.telemetry.store.postgres import Pool, open_pool
+from voicepipe.telemetry.store.postgres import PostgresDatabase, open_pool
 from voicepipe.telemetry.store.statements import Work
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class QueuePostgres:
     now_ms = "CAST(extract(epoch FROM statement_timestamp()) * 1000 AS bigint)"
     skip_locked = " FOR UPDATE SKIP LOCKED"
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: PostgresDatabase) -> None:
         self._pool = pool
 
     @classmethod
@@ -62,7 +62,7 @@ class QueuePostgres:
         Raises:
             ConfigError: as `PostgresTurnStore.open`.
         """
-        return cls(Pool(await open_pool(url, _migrate, n_connections=CONNECTIONS), "webhooks"))
+        return cls(PostgresDatabase(await open_pool(url, _migrate, n_connections=CONNECTIONS), "webhooks"))
 
     async def write(self, work: Work[T]) -> T:
         return await self._pool.write(work)

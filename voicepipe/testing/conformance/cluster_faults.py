@@ -18,7 +18,7 @@ from voicepipe.cluster.port import Cluster, Unavailable, counter
 from voicepipe.cluster.resilient import Resilient, ResilientOptions, open_resilient
 from voicepipe.cluster.revocation import RevokedSubject, RevokedToken
 from voicepipe.errors import StoreUnavailable
-from voicepipe.storage import Change, StorageHealth, StoreFailed, StoreLost, StoreRecovered
+from voicepipe.storage import StorageHealth, StoreChange, StoreFailed, StoreLost, StoreRecovered
 from voicepipe.testing.conformance.cluster import claims_of
 from voicepipe.testing.waiting import WAIT_S, eventually
 
@@ -52,7 +52,7 @@ class Bench:
     faulty: FaultyStore
     cluster: Resilient
     health: StorageHealth
-    changes: list[Change] = field(default_factory=list)
+    changes: list[StoreChange] = field(default_factory=list)
 
     async def back(self) -> None:
         """Return when all pending changes are in the store, and the store is used again."""
@@ -71,7 +71,7 @@ class Bench:
 @asynccontextmanager
 async def bench(open_faulty: OpenFaultyStore, unavailable: Unavailable = "admit") -> AsyncIterator[Bench]:
     """Open a cluster that retries its store every few ms."""
-    changes: list[Change] = []
+    changes: list[StoreChange] = []
     health = StorageHealth(unix_ms, changes.append)
     options = ResilientOptions(unavailable=unavailable, answer_ms=1_000, first_pause_ms=5, last_pause_ms=20)
     async with open_faulty() as faulty, faulty.open_store() as store, open_resilient(store, health, options) as cluster:
@@ -238,7 +238,7 @@ async def a_fault_and_its_end_are_reported_once(open_faulty: OpenFaultyStore) ->
 
 async def leaving_during_a_failure_logs_what_is_lost(open_faulty: OpenFaultyStore) -> None:
     """Closing during a fault reports the counts that the store never received."""
-    changes: list[Change] = []
+    changes: list[StoreChange] = []
     health = StorageHealth(unix_ms, changes.append)
     options = ResilientOptions(answer_ms=100, first_pause_ms=5, last_pause_ms=20, close_ms=50)
     async with open_faulty() as faulty, faulty.open_store() as store:

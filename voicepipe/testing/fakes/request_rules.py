@@ -15,7 +15,7 @@ from aiohttp import web
 from voicepipe.testing.fakes.cues import LlmCue
 from voicepipe.testing.fakes.script import ReceivedRequest
 
-Broken = tuple[int, str]
+RuleViolation = tuple[int, str]
 """The HTTP status and the text of the refusal."""
 
 BodyRule = Callable[["RequestRules", Mapping[str, Any]], str | None]
@@ -23,7 +23,7 @@ BodyRule = Callable[["RequestRules", Mapping[str, Any]], str | None]
 
 CachedAt = Literal["details", "deepseek", "flat", "nowhere"]
 
-Answer = Callable[[web.Request, ReceivedRequest, LlmCue], Awaitable[web.StreamResponse]]
+LlmAnswerHandler = Callable[[web.Request, ReceivedRequest, LlmCue], Awaitable[web.StreamResponse]]
 """Answer one request as its cue requires."""
 
 
@@ -34,7 +34,7 @@ class Dialect:
     path: str
     """The path of its requests."""
 
-    answer: Answer
+    answer: LlmAnswerHandler
     body_rules: tuple[BodyRule, ...]
     refusals: tuple[str, ...]
     """What it refuses beside a wrong key and an unknown field, for documentation."""
@@ -85,7 +85,7 @@ class RequestRules:
     quiet: Mapping[str, Any] = field(default_factory=dict)
     """The fields that a request needs to disable the model's thinking."""
 
-    def broken(self, headers: Mapping[str, str], body: Mapping[str, Any]) -> Broken | None:
+    def broken(self, headers: Mapping[str, str], body: Mapping[str, Any]) -> RuleViolation | None:
         """Return the fault of a request, or None."""
         if self.key and headers.get(self.key_header) != self.key_prefix + self.key:
             return 401, f"expected {self.key_header}: {self.key_prefix}KEY"

@@ -25,7 +25,7 @@ from voicepipe.testing.fakes.vendor_rules import VENDOR_RULES
 
 C = TypeVar("C", LlmCue, SttCue, TtsCue, EmbeddingCue)
 Read = Callable[[web.Request], Awaitable[ReceivedRequest]]
-Answer = Callable[[web.Request, ReceivedRequest, C], Awaitable[web.StreamResponse]]
+AnswerHandler = Callable[[web.Request, ReceivedRequest, C], Awaitable[web.StreamResponse]]
 
 MAX_UPLOAD_BYTES = 64 << 20
 
@@ -94,7 +94,7 @@ class FakeVendor:
             if connection.transport is not None:
                 connection.transport.abort()
 
-    def _checked(self, answer: Answer[LlmCue]) -> Answer[LlmCue]:
+    def _checked(self, answer: AnswerHandler[LlmCue]) -> AnswerHandler[LlmCue]:
         async def answer_checked(request: web.Request, received: ReceivedRequest, cue: LlmCue) -> web.StreamResponse:
             broken = self.rules.broken(request.headers, received.question) if self.rules is not None else None
             return await answer(request, received, cue) if broken is None else _refusal(Status(*broken))
@@ -116,7 +116,7 @@ class FakeVendor:
         return server()
 
     def _route(
-        self, script: Script[C, ReceivedRequest], read: Read, answer: Answer[C]
+        self, script: Script[C, ReceivedRequest], read: Read, answer: AnswerHandler[C]
     ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def handle(request: web.Request) -> web.StreamResponse:
             received = await read(request)

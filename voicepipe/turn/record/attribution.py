@@ -129,7 +129,7 @@ MAX_STALLS: Final = 8
 REMEMBERED: Final = 64
 """Most stalls stored for a turn that is not audible yet, before those that delayed nothing are dropped."""
 
-Stall = tuple[int, int]
+StallInterval = tuple[int, int]
 """(from, until) in session ms."""
 
 _BEGAN, _ENDED = "stall_began_", "stall_ended_"
@@ -467,7 +467,7 @@ def limit_of(limits: BudgetLimits, stage: str) -> int:
 # --- stalls of the event loop -----------------------------------------------------------------
 
 
-def with_stall(marks: Mapping[str, int], stalls: list[Stall], stall: Stall) -> list[Stall]:
+def with_stall(marks: Mapping[str, int], stalls: list[StallInterval], stall: StallInterval) -> list[StallInterval]:
     """Return the stalls that may have delayed a turn with these marks, plus one more.
 
     A stall cannot delay an answer that is already audible. Of too many stalls, the latest stay, and those that delayed
@@ -480,7 +480,7 @@ def with_stall(marks: Mapping[str, int], stalls: list[Stall], stall: Stall) -> l
     return [*_longest(marks, stalls[:-MAX_STALLS]), *stalls[-MAX_STALLS:], stall]
 
 
-def with_stalls(marks: Mapping[str, int], stalls: Iterable[Stall]) -> dict[str, int]:
+def with_stalls(marks: Mapping[str, int], stalls: Iterable[StallInterval]) -> dict[str, int]:
     """Return the marks of a turn, plus those of the stalls that delayed it, in time order: `stall_began_1` and
     `stall_ended_1` of the first.
     """
@@ -514,7 +514,7 @@ def stalled_ms(marks: Mapping[str, int], from_ms: int, until_ms: int) -> int:
     return sum(max(0, min(b, until_ms) - max(a, from_ms)) for a, b in spans)
 
 
-def _longest(marks: Mapping[str, int], stalls: Iterable[Stall]) -> list[Stall]:
+def _longest(marks: Mapping[str, int], stalls: Iterable[StallInterval]) -> list[StallInterval]:
     """Return the longest stalls that delayed the turn, in time order."""
     delaying = [
         stall
@@ -528,11 +528,11 @@ def _pairs(marks: Mapping[str, int]) -> list[tuple[str, str]]:
     return [pair for pair in _PAIRS if pair[0] in marks]
 
 
-def _worked_off_ms(stalls: Iterable[Stall]) -> dict[Stall, int]:
+def _worked_off_ms(stalls: Iterable[StallInterval]) -> dict[StallInterval, int]:
     """Return until when the work that piled up during each stall is done, in session ms. Where that work blocks the
     loop again, it is a stall of its own: the first one's work is not done before the second one's.
     """
-    worked_off, following_ms, following_done_ms = dict[Stall, int](), None, 0
+    worked_off, following_ms, following_done_ms = dict[StallInterval, int](), None, 0
     for stall in sorted(stalls, reverse=True):
         done_ms = stall[1] + STALL_BACKLOG_MS + round(STALL_BACKLOG_SHARE * (stall[1] - stall[0]))
         if following_ms is not None and following_ms <= done_ms:

@@ -79,7 +79,7 @@ class Daemon:
                 case job:
                     await self._work(job, reader, writer)
         except (ValueError, msgspec.MsgspecError) as error:
-            send(writer, wire.Refused(f"not a message of version {wire.VERSION}: {error}", retryable=False))
+            send(writer, wire.JobRefused(f"not a message of version {wire.VERSION}: {error}", retryable=False))
         finally:
             writer.close()
             self._left()
@@ -88,10 +88,10 @@ class Daemon:
         """Report how loading goes, then hold the lease until it is given back or lost."""
         if attach.version != wire.VERSION:
             why = f"an engine of version {wire.VERSION} is running, this is version {attach.version}; stop the other"
-            send(writer, wire.Refused(why, retryable=False))
+            send(writer, wire.JobRefused(why, retryable=False))
             return
         workers = [self._worker(stage) for stage in attach.stages]
-        reported: set[wire.Progress] = set()
+        reported: set[wire.LoadProgress] = set()
         while True:
             news = self._news
             for worker in workers:
@@ -124,13 +124,13 @@ class Daemon:
         Unread replies wait in memory: the replies of one job, whose size the models bound.
         """
 
-        def emit(reply: wire.Reply) -> None:
+        def emit(reply: wire.EngineReply) -> None:
             self._loop.call_soon_threadsafe(send, writer, reply)
 
         worker = self._worker(STAGE_OF[type(job)])
         task = Task(job, emit)
         if not worker.submit(task):
-            send(writer, wire.Refused("the queue is full", retryable=True, retry_after_ms=1_000))
+            send(writer, wire.JobRefused("the queue is full", retryable=True, retry_after_ms=1_000))
         try:
             while await reader.read(4096):
                 pass  # a job's connection carries only its request upwards
@@ -167,7 +167,7 @@ class Daemon:
         self._end = self._loop.call_later(wait_ms / 1000, self._over.set)
 
 
-def send(writer: asyncio.StreamWriter, message: wire.Reply) -> None:
+def send(writer: asyncio.StreamWriter, message: wire.EngineReply) -> None:
     """Write a message, unless the client has disconnected."""
     if not writer.is_closing():
         writer.write(wire.frame(message))

@@ -47,7 +47,7 @@ class Hibari:
         job = task.job
         assert isinstance(job, wire.Speak)
         if len(job.text) > MAX_TEXT_CHARACTERS:
-            task.emit(wire.Refused(f"expected {MAX_TEXT_CHARACTERS} characters at most", retryable=False))
+            task.emit(wire.JobRefused(f"expected {MAX_TEXT_CHARACTERS} characters at most", retryable=False))
             return
         tail_ms = _TAIL_MS.get(job.text.rstrip("\"')]} ")[-1:], _TAIL_WITHIN_SENTENCE_MS)
         for sound in self._voice.stream(job.text, job.speed):

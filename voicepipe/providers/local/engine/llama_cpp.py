@@ -107,7 +107,7 @@ class LlamaCpp:
 
     def _score(self, task: Task, job: wire.Score) -> None:
         if self._sentence_ends is None:
-            task.emit(wire.Refused("this model has no fitted scores", retryable=False))
+            task.emit(wire.JobRefused("this model has no fitted scores", retryable=False))
         else:
             task.emit(wire.Scored(self.sentence_end(job.text)))
 
@@ -193,7 +193,7 @@ class _Answer:
         if self._task.cancelled.is_set():
             return
         if self._reason not in ("stop", "length"):
-            self._task.emit(wire.Broken(f"no answer: {self._refusal or self._reason or 'ended early'}"))
+            self._task.emit(wire.JobFailed(f"no answer: {self._refusal or self._reason or 'ended early'}"))
             return
         self._task.emit(
             wire.Answered(

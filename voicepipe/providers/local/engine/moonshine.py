@@ -35,7 +35,7 @@ class Moonshine:
         job = task.job
         assert isinstance(job, wire.Transcribe)
         if len(job.audio) > MAX_AUDIO_S * wire.STT_RATE_HZ * 2:
-            task.emit(wire.Refused(f"expected {MAX_AUDIO_S} s of audio at most", retryable=False))
+            task.emit(wire.JobRefused(f"expected {MAX_AUDIO_S} s of audio at most", retryable=False))
             return
         samples = np.frombuffer(job.audio, "<i2")
         # Room tone at the ends costs time and, when there is nothing else, makes the model output "You".

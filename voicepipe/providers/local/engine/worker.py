@@ -28,7 +28,7 @@ class Task:
     """A job, the function for its replies, and whether it was cancelled."""
 
     job: wire.Job
-    emit: Callable[[wire.Reply], None]
+    emit: Callable[[wire.EngineReply], None]
     """Safe to call from any thread."""
 
     cancelled: threading.Event = field(default_factory=threading.Event)
@@ -49,7 +49,7 @@ class Worker:
 
     def __init__(self, stage: wire.Stage, load: Callable[[], Model], on_progress: Callable[[], None]) -> None:
         """`on_progress` is called on the worker's thread whenever `progress` has changed."""
-        self.progress = wire.Progress(stage, "loading")
+        self.progress = wire.LoadProgress(stage, "loading")
         self._load, self._on_progress = load, on_progress
         self._queue: FairQueue[Task] = FairQueue(limit=QUEUE_LIMIT, session_limit=SESSION_LIMIT)
         self._concurrency = 1
@@ -61,7 +61,7 @@ class Worker:
     def submit(self, task: Task) -> bool:
         """Queue a task, or return False when the queue is full. Tasks may be queued while the model loads."""
         if self.progress.state == "failed":
-            task.emit(wire.Refused(self.progress.why, retryable=False))
+            task.emit(wire.JobRefused(self.progress.why, retryable=False))
             return True
         return self._queue.put(task.job.session, task)
 
@@ -105,17 +105,17 @@ class Worker:
             self._fail(f"can't load the local {self.progress.stage} model: {error}")
             return
         self._concurrency = model.concurrency
-        self._report(wire.Progress(self.progress.stage, "ready", monotonic_ms() - began_ms))
+        self._report(wire.LoadProgress(self.progress.stage, "ready", monotonic_ms() - began_ms))
         for _ in range(model.concurrency - 1):
             self._start(lambda: self._work(model))
         self._work(model)
 
     def _fail(self, why: str) -> None:
-        self._report(wire.Progress(self.progress.stage, "failed", why=why))
+        self._report(wire.LoadProgress(self.progress.stage, "failed", why=why))
         while True:  # tasks queued while it was loading, and those of the same instant
-            self._queue.take().emit(wire.Refused(why, retryable=False))
+            self._queue.take().emit(wire.JobRefused(why, retryable=False))
 
-    def _report(self, progress: wire.Progress) -> None:
+    def _report(self, progress: wire.LoadProgress) -> None:
         self.progress = progress
         self._on_progress()
 
@@ -131,4 +131,4 @@ class Worker:
                 # Never log the job's text: it contains the user's speech.
                 log.error("%s: a job failed: %s", self.progress.stage, type(error).__name__)
                 if not task.cancelled.is_set():
-                    task.emit(wire.Broken(f"the local model failed: {type(error).__name__}"))
+                    task.emit(wire.JobFailed(f"the local model failed: {type(error).__name__}"))
