@@ -130,7 +130,7 @@ class Dashboard {
     show.refusal.textContent = words;
     show.signIn.hidden = false;
     show.key.focus();
-    this.say("closed", "Signed out");
+    this.showState("closed", "Signed out");
   }
 
   // --- the view -------------------------------------------------------------------------
@@ -298,14 +298,14 @@ class Dashboard {
     if (state === "open") swap(show.storage); // the stores that still fail are reported next
     this.lineState = state ?? this.lineState;
     const seen = this.view.at_ms !== null && this.lineState === "open" ? "held" : this.lineState;
-    this.say(this.lineState, LINES[seen]);
+    this.showState(this.lineState, LINES[seen]);
   }
 
   /**
    * @param {string} state
    * @param {string} words
    */
-  say(state, words) {
+  showState(state, words) {
     show.status.dataset.state = state;
     if (show.status.textContent !== words) show.status.textContent = words;
   }

@@ -43,7 +43,7 @@ class WordTime:
 class Spoken:
     """Part of a clause's audio.
 
-    `clause` counts the turn's clauses from 0 in the order of `say`, and never decreases. `samples`: int16,
+    `clause` counts the turn's clauses from 0 in the order of `push`, and never decreases. `samples`: int16,
     (n_samples,), at `RATE_HZ`; any length but 0.
     """
 

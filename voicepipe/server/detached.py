@@ -20,7 +20,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Outcome = asyncio.Future[web.StreamResponse]
 
 DETACHED_TASKS: Final = web.AppKey("detached_tasks", BackgroundTasks)
-"""The owner of the tasks: `listening` opens it, and cancels the remaining tasks at the end."""
+"""The owner of the tasks: `app.listening` opens it, and cancels the remaining tasks at the end."""
 
 
 def detached(handler: Handler) -> Handler:

@@ -54,12 +54,12 @@ function head(turn, now_ms) {
 /** @param {TurnRecord} turn to explain, with the setting that would change it */
 function answer(turn) {
   const bad = turn.total_verdict === "over" || turn.outcome === "failed";
-  const says = make("p", { class: bad ? "says alarm" : "says" }, why(turn));
+  const reason = make("p", { class: bad ? "reason alarm" : "reason" }, why(turn));
   const { breach } = turn;
-  if (!breach) return make("div", { class: "answer" }, says);
-  if (!breach.setting) return make("div", { class: "answer" }, says);
+  if (!breach) return make("div", { class: "answer" }, reason);
+  if (!breach.setting) return make("div", { class: "answer" }, reason);
   const setting = make("code", {}, breach.setting);
-  return make("div", { class: "answer" }, says, make("p", {}, `Up to ${breach.saves_ms} ms sooner with `, setting));
+  return make("div", { class: "answer" }, reason, make("p", {}, `Up to ${breach.saves_ms} ms sooner with `, setting));
 }
 
 /** @param {TurnRecord} turn whose marks are listed, each with whether the user waited for its stage */
@@ -132,20 +132,20 @@ function words(turn) {
   if (!user_text && !agent_text) {
     return [empty("The texts were not stored. ", make("code", {}, "records.text"), " is the setting for it.")];
   }
-  const said = make("div", { class: "words" });
-  if (filler) said.append(make("em", {}, `${filler} `), make("span", { class: "secondary" }, "(a filler) "));
+  const played = make("div", { class: "words" });
+  if (filler) played.append(make("em", {}, `${filler} `), make("span", { class: "secondary" }, "(a filler) "));
   if (agent_text.startsWith(played_text) && played_text !== agent_text) {
-    said.append(
+    played.append(
       played_text,
       make("span", { class: "cut-mark" }, outcome === "interrupted" ? " ✂ the user spoke " : " ✂ "),
     );
-    said.append(make("del", {}, make("span", { class: "unseen" }, "Not played: "), agent_text.slice(played_text.length)));
-  } else said.append(played_text || "No audio was played.");
+    played.append(make("del", {}, make("span", { class: "unseen" }, "Not played: "), agent_text.slice(played_text.length)));
+  } else played.append(played_text || "No audio was played.");
   return [
     make("p", { class: "role" }, "User"),
     make("div", { class: "words user" }, user_text || "(nothing was understood)"),
     make("p", { class: "role" }, "Agent"),
-    said,
+    played,
     ...(turn.resumed ? [make("p", { class: "secondary" }, resumed(turn))] : []),
   ];
 }

@@ -53,7 +53,7 @@ class ReceivedClause(ReceivedRequest):
 
 
 class FakeSpeech:
-    """One turn's synthesis; `said` lists its clauses."""
+    """One turn's synthesis; `clauses` lists its clauses."""
 
     def __init__(self, synthesizer: FakeSynthesizer, voice: Voice) -> None:
         self.clauses: list[str] = []
