@@ -421,6 +421,48 @@ def test_a_word_is_banned_in_some_folders() -> None:
     assert banned_in("voicepipe/server", "NoHeadRoom") == ()
 
 
+OWNERS: Final = {
+    "Answer": "voicepipe/client/turn_result.py",
+    "Connection": "voicepipe/client/connection.py",
+    "Conversation": "voicepipe/turn/conversation.py",
+    "Event": "voicepipe/turn/events.py",
+    "Line": None,
+    "Progress": None,
+    "Recording": None,
+    "Reply": "voicepipe/turn/reply.py",
+    "Turns": "voicepipe/turn/context.py",
+    "Usage": "voicepipe/ports/model.py",
+    "Utterance": "voicepipe/turn/turn.py",
+    "tokens_of": None,
+}
+"""A name that once stood for several things -> the one module that may define it. Vendors' adapters may share one."""
+
+
+def owned(source: str) -> Iterator[tuple[int, str]]:
+    """Yield (line, name) of the names of `OWNERS` that a module defines: classes, types and functions."""
+    for node in ast.parse(source).body:
+        match node:
+            case ast.ClassDef(name) | ast.FunctionDef(name) | ast.Assign([ast.Name(name)]) if name in OWNERS:
+                yield node.lineno, name
+
+
+def test_a_name_stands_for_one_thing() -> None:
+    found = [
+        f"{place}:{line} {name}: a second meaning"
+        for path in sorted((ROOT / "voicepipe").rglob("*.py"))
+        if (place := str(path.relative_to(ROOT))).split("/")[1] != "providers"
+        for line, name in owned(path.read_text(encoding="utf-8"))
+        if OWNERS[name] != place
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("planted", ["class Answer: ...", "Reply = int | str", "def tokens_of(text): ..."])
+def test_a_second_meaning_is_found(planted: str) -> None:
+    assert [line for line, _ in owned(planted)] == [1]
+    assert [*owned("class _Answer: ...")] == []
+
+
 def test_words_are_whole() -> None:
     assert banned("early_clear_word") == ()
     assert words("VadEarly_start-msHTTP") == ["vad", "early", "start", "ms", "http"]

@@ -18,7 +18,7 @@ from voicepipe.testing.fakes.vendor_llm import NOISE
 
 NOT_JSON = b'event: content_block_delta\ndata: {"type":"content_block_delta","delta":{\n\n'
 TYPES = {400: "invalid_request_error", 429: "rate_limit_error", 529: "overloaded_error"}
-Event = dict[str, Any]
+SentEvent = dict[str, Any]
 
 
 async def answer(request: web.Request, received: ReceivedRequest, cue: LlmCue) -> web.StreamResponse:
@@ -64,14 +64,14 @@ async def _fails(wire: HttpAnswer, fault: Fault | None) -> bool:
     return True
 
 
-def _before(cue: LlmCue) -> Iterator[Event]:
+def _before(cue: LlmCue) -> Iterator[SentEvent]:
     usage = {
         "input_tokens": cue.input_tokens - cue.cached_tokens,
         "cache_read_input_tokens": cue.cached_tokens,
         "cache_creation_input_tokens": 0,
         "output_tokens": 1,
     }
-    message: Event = {"id": "msg_fake", "type": "message", "role": "assistant", "content": [], "stop_reason": None}
+    message: SentEvent = {"id": "msg_fake", "type": "message", "role": "assistant", "content": [], "stop_reason": None}
     yield {"type": "message_start", "message": message | {"usage": usage}}
     yield {"type": "ping"}
     for index in range(cue.role_only):  # here: blocks of thinking, which are not spoken
@@ -81,10 +81,10 @@ def _before(cue: LlmCue) -> Iterator[Event]:
         yield {"type": "content_block_stop", "index": index}
 
 
-def _groups(cue: LlmCue) -> Iterator[list[Event]]:
+def _groups(cue: LlmCue) -> Iterator[list[SentEvent]]:
     """Yield the events of each position: a token, or a piece of a call."""
     index = cue.role_only
-    start: Event = {"type": "content_block_start", "index": index, "content_block": {"type": "text", "text": ""}}
+    start: SentEvent = {"type": "content_block_start", "index": index, "content_block": {"type": "text", "text": ""}}
     for place, token in enumerate(cue.sent_tokens):
         delta = {"type": "content_block_delta", "index": index, "delta": {"type": "text_delta", "text": token}}
         yield [start, delta] if place == 0 else [delta]
@@ -96,7 +96,7 @@ def _groups(cue: LlmCue) -> Iterator[list[Event]]:
             yield [{"type": "content_block_delta", "index": at, "delta": part}]
 
 
-def _after(cue: LlmCue) -> Iterator[Event]:
+def _after(cue: LlmCue) -> Iterator[SentEvent]:
     for at in range(cue.role_only, cue.role_only + max(1, bool(cue.sent_tokens) + len(cue.calls))):
         yield {"type": "content_block_stop", "index": at}
     reason = "tool_use" if cue.calls else {"stop": "end_turn", "length": "max_tokens"}.get(cue.finish, cue.finish)
@@ -105,7 +105,7 @@ def _after(cue: LlmCue) -> Iterator[Event]:
     yield {"type": "message_stop"}
 
 
-def _event(event: Event) -> bytes:
+def _event(event: SentEvent) -> bytes:
     name = str(event["type"]).encode()
     return b"event: " + name + b"\ndata: " + json.dumps(event, ensure_ascii=False).encode() + b"\n\n"
 

@@ -12,17 +12,17 @@ from websockets.http11 import Request, Response
 
 from voicepipe.testing.fakes.script import soon
 
-Connection = TypeVar("Connection")
+ConnectionT = TypeVar("ConnectionT")
 
 
-class FakeWsVendor(ABC, Generic[Connection]):
+class FakeWsVendor(ABC, Generic[ConnectionT]):
     """A server on a socket of this machine. The kernel chooses its port."""
 
     base_path = ""
     """The end of a provider's `base_url`."""
 
     def __init__(self) -> None:
-        self.calls: list[Connection] = []
+        self.calls: list[ConnectionT] = []
         self._server: Server | None = None
         self._arrived = asyncio.Event()
 
@@ -35,7 +35,7 @@ class FakeWsVendor(ABC, Generic[Connection]):
         """Serve a connection to its end."""
 
     @abstractmethod
-    def _abort(self, call: Connection) -> None:
+    def _abort(self, call: ConnectionT) -> None:
         """Drop a connection without a close frame."""
 
     @property
@@ -59,7 +59,7 @@ class FakeWsVendor(ABC, Generic[Connection]):
         self._server.close()
         await self._server.wait_closed()
 
-    async def nth(self, n: int) -> Connection:
+    async def nth(self, n: int) -> ConnectionT:
         """Return the `n`th connection, from 0, when it has come.
 
         Raises:
@@ -69,7 +69,7 @@ class FakeWsVendor(ABC, Generic[Connection]):
             await soon(self._arrived)
         return self.calls[n]
 
-    def _add(self, call: Connection) -> None:
+    def _add(self, call: ConnectionT) -> None:
         """Add a connection that has come."""
         self.calls.append(call)
         self._arrived.set()
