@@ -37,9 +37,11 @@ from voicepipe.ports.transcriber import Interim, TranscriberCapabilities, Transc
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.protocol.session_types import ServerVad
 from voicepipe.session.grant import SessionGrant
+from voicepipe.session.ports import SessionPorts, SessionRecords
 from voicepipe.session.read_limit import ALL_CLIENTS
-from voicepipe.session.session import Session, SessionHooks, SessionStages
+from voicepipe.session.session import Session, SessionStages
 from voicepipe.turn.endpointing.strategies import SOFT
+from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import CoreSettings
 
 RATE_HZ: Final = 24_000
@@ -256,6 +258,13 @@ class Synthesizer:
         return aiter(self.audio)
 
 
+class Discarded(SessionRecords):
+    """Stores no record. What a server does with it is no part of a walk."""
+
+    def store(self, record: TurnRecord) -> None:
+        """Do nothing."""
+
+
 def session_of(transcriber: Transcriber, model: Model, synthesizer: Synthesizer) -> Session:
     """Return a session as the server's settings make it by default: replies are speculative and begin softly."""
     grant = SessionGrant(
@@ -275,15 +284,7 @@ def session_of(transcriber: Transcriber, model: Model, synthesizer: Synthesizer)
         expires_at=grant.expires_at,
         turn_detection=ServerVad(end_of_turn=SOFT, silence_set_by="agent_silence"),
     )
-    hooks = SessionHooks(
-        store_record=lambda record: None,
-        report_overrun=lambda command: None,
-        report_stuck=lambda command: None,
-        report_strategy_failure=lambda command: None,
-        check_update=lambda before, after: None,
-        check_reply=lambda session, reply: None,
-        show=lambda session: session,
-    )
+    ports = SessionPorts(records=Discarded())
     stages = SessionStages(
         transcriber=transcriber,
         model=model,
@@ -292,7 +293,7 @@ def session_of(transcriber: Transcriber, model: Model, synthesizer: Synthesizer)
         llm_model="",
         tts_model="",
     )
-    return Session(grant=grant, config=config, stages=stages, settings=CoreSettings(speculate=True), hooks=hooks)
+    return Session(grant=grant, config=config, stages=stages, settings=CoreSettings(speculate=True), ports=ports)
 
 
 @contextmanager

@@ -22,12 +22,14 @@ from voicepipe.clock import unix_s
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.protocol.session_types import ServerVad
 from voicepipe.session.grant import SessionGrant
-from voicepipe.session.session import Session, SessionHooks, SessionStages
+from voicepipe.session.ports import SessionObserver, SessionPorts
+from voicepipe.session.session import Session, SessionStages
 from voicepipe.session.shutdown import NORMAL
 from voicepipe.testing.fakes.cues import CallCue, Cut, LlmCue, Status, SttCue, TtsCue, tokens
 from voicepipe.testing.fakes.ports import FakeModel, FakeSynthesizer, FakeTranscriber
 from voicepipe.testing.recording import RecordedConnections
 from voicepipe.testing.waiting import WAIT_S
+from voicepipe.turn.commands import ReportStrategyFailure, ReportStuck
 from voicepipe.turn.settings import CoreSettings
 
 Event = dict[str, Any]
@@ -242,6 +244,16 @@ class Script:
         ]
 
 
+class NothingFails(SessionObserver):
+    """Work is never stuck, and no strategy fails."""
+
+    def was_stuck(self, command: ReportStuck) -> None:
+        pytest.fail(f"stuck: {command}")
+
+    def strategy_failed(self, command: ReportStrategyFailure) -> None:
+        pytest.fail(f"a strategy failed: {command}")
+
+
 async def hold(
     lines: list[tuple[Event, int]], temper: list[str], said: list[str] | None = None, end_of_turn: str = "silence"
 ) -> Script:
@@ -263,17 +275,9 @@ async def hold(
         expires_at=grant.expires_at,
         turn_detection=ServerVad(silence_duration_ms=100, end_of_turn=end_of_turn),
     )
-    hooks = SessionHooks(
-        store_record=lambda record: None,
-        report_overrun=lambda order: None,
-        report_stuck=lambda order: pytest.fail(f"stuck: {order}"),
-        report_strategy_failure=lambda order: pytest.fail(f"a strategy failed: {order}"),
-        check_update=lambda before, after: None,
-        check_reply=lambda session, reply: None,
-        show=lambda session: session,
-    )
+    ports = SessionPorts(observer=NothingFails())
     providers = stages(temper, said or ["what time is it"])
-    session = Session(grant=grant, config=config, stages=providers, settings=CoreSettings(), hooks=hooks)
+    session = Session(grant=grant, config=config, stages=providers, settings=CoreSettings(), ports=ports)
     client, recording = Script(lines), RecordedConnections()
     async with asyncio.timeout(WAIT_S):
         await session.run(recording.of(client))

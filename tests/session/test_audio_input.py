@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.session.test_endpoint_scoring import EventJournal
-from tests.session.test_observers import hooks, session
+from tests.session.test_observers import session
 from voicepipe.audio import silero
 from voicepipe.audio.encoding import AudioEncoding, TelephoneFormat
 from voicepipe.audio.g711 import decode_mulaw, encode_mulaw
@@ -19,6 +19,7 @@ from voicepipe.audio.resample import Resampler
 from voicepipe.ports.transcriber import Samples, TranscriberCapabilities, TranscriptionOptions
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.audio_input import AudioInput
+from voicepipe.session.ports import SessionPorts
 from voicepipe.session.read_limit import ReadLimit
 from voicepipe.session.recorded_items import RecordedItems
 from voicepipe.session.transcription import SessionTranscription
@@ -183,7 +184,7 @@ async def test_what_a_client_says_behind_waiting_audio_counts_all_of_it(monkeypa
     monkeypatch.setattr(AudioInput, "process", counted)
     append = {"type": "input_audio_buffer.append", "audio": base64.b64encode(bytes(960)).decode()}
     client = BurstingClient(append, append, append, {"type": "input_audio_buffer.commit"}, append)
-    made = session(FakeModel(LlmCue()), hooks(open_journal=lambda opening: journal))
+    made = session(FakeModel(LlmCue()), SessionPorts(open_journal=lambda opening: journal))
     await made.run(client)
     assert processed == [60, 20]
     assert [each.buffered_ms for each in journal.events if isinstance(each, e.CommitRequested)] == [60]

@@ -9,13 +9,14 @@ from contextlib import asynccontextmanager
 import numpy as np
 import pytest
 
-from tests.session.test_observers import hooks, noon, session, talk
+from tests.session.test_observers import noon, session, talk
 from tests.session.test_third_party_faults import Client
 from voicepipe.audio.samples import Samples
 from voicepipe.errors import StageBroken, StageRefused
 from voicepipe.ports.transcriber import EndOfTurn
 from voicepipe.session import endpoint_scoring
 from voicepipe.session.endpoint_scoring import EndpointScoring
+from voicepipe.session.ports import SessionPorts
 from voicepipe.session.utterance_audio import UtteranceAudio
 from voicepipe.testing.fakes.cues import SttCue
 from voicepipe.testing.fakes.ports import FakeTranscriber
@@ -382,7 +383,9 @@ async def test_a_sessions_core_gets_the_scores_as_events() -> None:
     scorer.answer.set_result(0.7)
     expected = {(2_000, SENTENCE_END, 0.7), (2_000, STT_END, 0.9)}
     transcriber = FakeTranscriber(SttCue())
-    made = session(noon(), hooks(open_journal=lambda opening: journal), transcriber=transcriber, endpoint_scorer=scorer)
+    made = session(
+        noon(), SessionPorts(open_journal=lambda opening: journal), transcriber=transcriber, endpoint_scorer=scorer
+    )
     async with asyncio.TaskGroup() as group:
         group.create_task(talk(made, QuietClient(leave)), name="session")
         await until(lambda: transcriber.streams)

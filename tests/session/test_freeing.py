@@ -53,6 +53,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> dict[str, weakref.ref[Any]]:
 
     async def watched(self: Session, socket: ClientSocket) -> None:
         parts = {name.strip("_"): part for name, part in vars(self).items()}
+        parts["transcription"] = self._listening.transcription
         for name in (
             "core",
             "outbox",

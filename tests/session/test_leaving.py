@@ -17,7 +17,8 @@ from voicepipe.ports.transcriber import TranscriptionOptions
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session import shutdown, snapshot_writer
 from voicepipe.session.grant import SessionGrant
-from voicepipe.session.session import Session, SessionHooks, SessionStages
+from voicepipe.session.ports import SessionPorts, SessionRecords
+from voicepipe.session.session import Session, SessionStages
 from voicepipe.session.snapshot import SessionSnapshot
 from voicepipe.testing.fakes.cues import Hang, LlmCue, SttCue, TtsCue
 from voicepipe.testing.fakes.ports import FakeModel, FakeSynthesizer, FakeTranscriber
@@ -81,6 +82,19 @@ async def at_once() -> None:
     """Store all records at once."""
 
 
+class Records(SessionRecords):
+    """Stores the records, and waits with `written`."""
+
+    def __init__(self, stored: list[TurnRecord], written: Callable[[], Awaitable[None]]) -> None:
+        self._stored, self._written = stored, written
+
+    def store(self, record: TurnRecord) -> None:
+        self._stored.append(record)
+
+    async def wait_until_written(self) -> None:
+        await self._written()
+
+
 def session_of(
     transcriber: FakeTranscriber, records: list[TurnRecord], written: Callable[[], Awaitable[None]] = at_once
 ) -> Session:
@@ -97,16 +111,7 @@ def session_of(
     config = SessionConfig.start(
         session_id="sess_x", model="default", voice="v", instructions="Be brief.", expires_at=grant.expires_at
     )
-    hooks = SessionHooks(
-        store_record=records.append,
-        records_written=written,
-        report_overrun=lambda command: None,
-        report_stuck=lambda command: None,
-        report_strategy_failure=lambda command: None,
-        check_update=lambda before, after: None,
-        check_reply=lambda session, reply: None,
-        show=lambda session: session,
-    )
+    ports = SessionPorts(records=Records(records, written))
     stages = SessionStages(
         transcriber=transcriber,
         model=FakeModel(LlmCue(fault=Hang())),
@@ -115,7 +120,7 @@ def session_of(
         llm_model="",
         tts_model="",
     )
-    return Session(grant=grant, config=config, stages=stages, settings=CoreSettings(), hooks=hooks)
+    return Session(grant=grant, config=config, stages=stages, settings=CoreSettings(), ports=ports)
 
 
 async def test_nothing_starts_after_the_user_left(caplog: pytest.LogCaptureFixture) -> None:

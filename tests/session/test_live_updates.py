@@ -7,18 +7,23 @@ from collections.abc import Callable
 import pytest
 
 from voicepipe.session.live_updates import TurnObserver
+from voicepipe.session.ports import LiveTurns
 from voicepipe.testing.scenario import Scenario
 from voicepipe.turn import notifications as a
 from voicepipe.turn import record_builder
 
 
-class Watcher:
+class Watcher(LiveTurns):
     """A subscriber of a scenario's turns, or a client without subscription; it looks after every verb."""
 
     def __init__(self, scenario: Scenario, *, is_watched: bool = True) -> None:
+        super().__init__(self)
         self.scenario, self.is_watched = scenario, is_watched
         self.sent: list[a.Notification] = []
-        self._turn_observer = TurnObserver(scenario.driver.core, self, self.sent.append)
+        self._turn_observer = TurnObserver(scenario.driver.core, self)
+
+    def publish(self, what: a.Notification) -> None:
+        self.sent.append(what)
 
     def see(self, *verbs: Callable[[], object]) -> None:
         """Let these happen, each looked at."""

@@ -17,13 +17,15 @@ from voicepipe.errors import StageRefused
 from voicepipe.ports.model import Usage
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.grant import SessionGrant
-from voicepipe.session.session import Session, SessionHooks, SessionStages
-from voicepipe.telemetry.journal.port import Journal
+from voicepipe.session.ports import LiveTurns, SessionObserver, SessionPorts, SessionRecords
+from voicepipe.session.session import Session, SessionStages
 from voicepipe.telemetry.stall_log import StallLog
 from voicepipe.testing.fakes.cues import LlmCue, SttCue, TtsCue, tokens
 from voicepipe.testing.fakes.ports import FakeModel, FakeSynthesizer, FakeTranscriber
 from voicepipe.testing.waiting import WAIT_S
+from voicepipe.turn.commands import ReportOverrun, ReportStuck
 from voicepipe.turn.events import Event, EventLoopStalled
+from voicepipe.turn.notifications import Notification
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import CoreSettings
 
@@ -46,20 +48,35 @@ class Watched:
     is_watched = True
 
 
-def hooks(**changes: Any) -> SessionHooks:
-    usual = SessionHooks(
-        store_record=lambda record: None,
-        report_overrun=lambda command: None,
-        report_stuck=lambda command: None,
-        report_strategy_failure=lambda command: None,
-        check_update=lambda before, after: None,
-        check_reply=lambda session, reply: None,
-        show=lambda session: session,
-    )
-    return replace(usual, **changes)
+class BrokenRecords(SessionRecords):
+    def store(self, record: TurnRecord) -> None:
+        broken()
 
 
-def session(model: FakeModel, hooks: SessionHooks, *, redacted: bool = False, **changes: Any) -> Session:
+class BrokenObserver(SessionObserver):
+    def overran(self, command: ReportOverrun) -> None:
+        broken()
+
+    def was_stuck(self, command: ReportStuck) -> None:
+        broken()
+
+
+class BrokenLiveTurns(LiveTurns):
+    def publish(self, what: Notification) -> None:
+        broken()
+
+
+class RecordList(SessionRecords):
+    """Stores the records in a list."""
+
+    def __init__(self) -> None:
+        self.records: list[TurnRecord] = []
+
+    def store(self, record: TurnRecord) -> None:
+        self.records.append(record)
+
+
+def session(model: FakeModel, ports: SessionPorts, *, redacted: bool = False, **changes: Any) -> Session:
     """One user's, with a model of the test's; `changes` replace other stages."""
     grant = SessionGrant(
         session_id="sess_x",
@@ -82,7 +99,7 @@ def session(model: FakeModel, hooks: SessionHooks, *, redacted: bool = False, **
         llm_model="",
         tts_model="",
     )
-    return Session(grant=grant, config=config, stages=replace(stages, **changes), settings=CoreSettings(), hooks=hooks)
+    return Session(grant=grant, config=config, stages=replace(stages, **changes), settings=CoreSettings(), ports=ports)
 
 
 class RequestingClient(Client):
@@ -114,18 +131,23 @@ def noon() -> FakeModel:
     return FakeModel(LlmCue(tokens=tokens("It is noon.")))
 
 
-@pytest.mark.parametrize("name", ["store_record", "report_overrun", "report_stuck", "publish_live", "open_journal"])
+BROKEN: dict[str, Any] = {
+    "records": BrokenRecords(),
+    "observer": BrokenObserver(),
+    "live": BrokenLiveTurns(Watched()),
+    "open_journal": lambda opening: BrokenJournal(),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
 async def test_an_observer_that_breaks_ends_no_session(name: str, caplog: pytest.LogCaptureFixture) -> None:
     """The user is answered, no connection is closed, and the log has the error."""
     caplog.set_level(logging.ERROR)
-    journal: Journal = BrokenJournal()
-    watched = {"live": Watched()} if name == "publish_live" else {}
-    changed: Any = (lambda opening: journal) if name == "open_journal" else broken
     client = RequestingClient(record=True)
-    await talk(session(noon(), hooks(**watched, **{name: changed})), client)
+    await talk(session(noon(), SessionPorts(**{name: BROKEN[name]})), client)
     assert client.answers == ["completed"]
     crashes = [record.getMessage() for record in caplog.records].count("crashed")
-    if name in ("store_record", "publish_live"):
+    if name in ("records", "live"):
         assert crashes >= 1
     elif name == "open_journal":
         assert crashes == 1, "one that breaks is left out from then on"
@@ -143,9 +165,8 @@ async def test_an_observer_that_breaks_ends_no_session(name: str, caplog: pytest
 )
 async def test_impossible_counts_of_a_third_partys_model_are_ignored(usage: Usage) -> None:
     """Whatever it reports; the tokens are reckoned from the text."""
-    records: list[TurnRecord] = []
-    model, client = FakeModel(), RequestingClient()
-    made = session(model, hooks(store_record=records.append))
+    stored, model, client = RecordList(), FakeModel(), RequestingClient()
+    made = session(model, SessionPorts(records=stored))
     async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
         group.create_task(made.run(client))
         await model.script.nth(0)
@@ -155,8 +176,8 @@ async def test_impossible_counts_of_a_third_partys_model_are_ignored(usage: Usag
     assert client.answers == ["completed"]
     done = next(event for event in client.received if event["type"] == "response.done")
     assert (done["response"]["usage"] or {}).get("input_tokens", 0) == 0
-    assert records[-1].tokens.input == records[-1].tokens.output == 0
-    assert records[-1].cost.usd >= 0
+    assert stored.records[-1].tokens.input == stored.records[-1].tokens.output == 0
+    assert stored.records[-1].cost.usd >= 0
 
 
 class EventsJournal:
@@ -181,7 +202,7 @@ async def test_stalls_reach_the_core_before_the_next_event() -> None:
     """In time order, each once, and only those since the session began; alone they cause no work."""
     journal, stalls, client, model = EventsJournal(), StallLog(), RequestingClient(), FakeModel()
     stalls.record(1, 2)
-    made = session(model, hooks(stalls=stalls, open_journal=lambda opening: journal))
+    made = session(model, SessionPorts(stalls=stalls, open_journal=lambda opening: journal))
     async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
         group.create_task(made.run(client))
         await model.script.nth(0)
@@ -201,8 +222,8 @@ async def test_stalls_reach_the_core_before_the_next_event() -> None:
 async def test_provider_errors_are_sent_to_api_keys_only(redacted: bool) -> None:
     """In the events of a call: not in the response that failed, nor in the turn's record."""
     model, client = FakeModel(), RequestingClient(record=True)
-    records: list[TurnRecord] = []
-    made = session(model, hooks(store_record=records.append), redacted=redacted)
+    stored = RecordList()
+    made = session(model, SessionPorts(records=stored), redacted=redacted)
     async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
         group.create_task(made.run(client))
         await model.script.nth(0)
@@ -212,5 +233,5 @@ async def test_provider_errors_are_sent_to_api_keys_only(redacted: bool) -> None
     done = next(event for event in client.received if event["type"] == "response.done")["response"]
     assert done["status_details"]["error"]["code"] == "llm_failed"
     assert ("org-acme-7731" in received) is not redacted
-    assert "org-acme-7731" in records[-1].reason, "the operator's record has them"
+    assert "org-acme-7731" in stored.records[-1].reason, "the operator's record has them"
     assert not redacted or done["status_details"]["error"]["message"] == "llm: it failed"

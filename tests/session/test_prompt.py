@@ -7,13 +7,14 @@ import json
 
 import pytest
 
-from tests.session.test_observers import hooks, session
+from tests.session.test_observers import session
 from tests.session.test_third_party_faults import Client
 from voicepipe.clock import SessionClock
 from voicepipe.pii.redact import Redactor
 from voicepipe.ports.model import Content, ModelRequest, Text
 from voicepipe.ports.model import Message as ReadMessage
 from voicepipe.session.grant import SessionGrant
+from voicepipe.session.ports import SessionPorts
 from voicepipe.session.prompt import PromptBuilder
 from voicepipe.testing.fakes.model import FakeModel
 from voicepipe.testing.waiting import WAIT_S
@@ -105,7 +106,7 @@ class UpdatingClient(Client):
 async def prompts(model: ReadingModel, updates: list[tuple[int, str]]) -> list[str]:
     """What the LLM read ahead in a session of these updates. The last one only ends it, at its number of prompts."""
     async with asyncio.timeout(WAIT_S):
-        await session(model, hooks()).run(UpdatingClient(model, updates))
+        await session(model, SessionPorts()).run(UpdatingClient(model, updates))
     return model.prompts
 
 

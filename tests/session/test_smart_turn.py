@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.local.tiny_onnx import write_model
-from tests.session.test_observers import hooks, noon, session, talk
+from tests.session.test_observers import noon, session, talk
 from tests.session.test_third_party_faults import Client
 from voicepipe.audio.samples import Samples
 from voicepipe.clock import monotonic_ms
@@ -22,6 +22,7 @@ from voicepipe.evals.virtual_time import run_in_virtual_time
 from voicepipe.ports.endpoint_scorer import AudioScorer
 from voicepipe.providers.local.engine.smart_turn import SmartTurn
 from voicepipe.session import endpoint_scoring
+from voicepipe.session.ports import SessionPorts
 from voicepipe.testing.fakes.cues import SttCue
 from voicepipe.testing.fakes.ports import FakeTranscriber
 from voicepipe.testing.journal_check import JournalCheck
@@ -95,7 +96,7 @@ def answered_ms(spoken: Samples, scorer: AudioScorer | None, *, words_after_ms: 
     async def call() -> int:
         client = Speaking(spoken)
         transcriber = FakeTranscriber(SttCue(text=SAID, delay_ms=words_after_ms))
-        await talk(session(noon(), hooks(), transcriber=transcriber, audio_scorer=scorer), client)
+        await talk(session(noon(), SessionPorts(), transcriber=transcriber, audio_scorer=scorer), client)
         assert client.answered_ms is not None
         return client.answered_ms
 

@@ -18,7 +18,8 @@ from voicepipe.ports.transcriber import TranscriptionOptions
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.phrases import PhraseCache
-from voicepipe.session.session import Session, SessionHooks, SessionStages
+from voicepipe.session.ports import SessionPorts
+from voicepipe.session.session import Session, SessionStages
 from voicepipe.session.shutdown import NORMAL
 from voicepipe.testing.fakes.cues import LlmCue, SttCue, TtsCue, tokens
 from voicepipe.testing.fakes.ports import FakeModel, FakeSynthesizer, FakeTranscriber
@@ -140,15 +141,7 @@ async def talk(
     config = SessionConfig.start(
         session_id="sess_x", model="default", voice="v", instructions="Be brief.", expires_at=grant.expires_at
     )
-    hooks = SessionHooks(
-        store_record=lambda record: None,
-        report_overrun=lambda command: None,
-        report_stuck=lambda command: None,
-        report_strategy_failure=lambda command: None,
-        check_update=lambda before, after: None,
-        check_reply=lambda session, reply: None,
-        show=lambda session: session,
-    )
+    ports = SessionPorts()
     stages = SessionStages(
         transcriber=transcriber or FakeTranscriber(SttCue()),
         model=model or FakeModel(LlmCue(tokens=tokens("It is noon."))),
@@ -158,7 +151,7 @@ async def talk(
         tts_model="",
         phrases=PhraseCache(voice, prepared=("One moment.",)),
     )
-    session = Session(grant=grant, config=config, stages=stages, settings=CoreSettings(), hooks=hooks)
+    session = Session(grant=grant, config=config, stages=stages, settings=CoreSettings(), ports=ports)
     async with asyncio.timeout(WAIT_S):
         await session.run(client)
 

@@ -5,20 +5,17 @@ This runs beside the core, not in it: a subscriber must not change what the core
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from voicepipe.session.context import LiveSubscribers
+from voicepipe.session.ports import LiveTurns
 from voicepipe.telemetry.log import log_crash
 from voicepipe.turn.core import Core
 from voicepipe.turn.live_updates import TurnTracker
-from voicepipe.turn.notifications import Notification
 
 
 class TurnObserver:
     """Sends the turns of one session to live subscribers. It is needed only while there are any, and once after."""
 
-    def __init__(self, core: Core, live: LiveSubscribers, notify: Callable[[Notification], None]) -> None:
-        self._core, self._live, self._notify = core, live, notify
+    def __init__(self, core: Core, live: LiveTurns) -> None:
+        self._core, self._live = core, live
         self.tracker = TurnTracker(core.context)
 
     def update(self, now_ms: int) -> None:
@@ -29,11 +26,11 @@ class TurnObserver:
             log_crash("live_updates", bug)  # a subscriber that fails does not end the session
 
     def _update(self, now_ms: int) -> None:
-        if not self._live.is_watched:
+        if not self._live.subscribers.is_watched:
             self.tracker.clear()
             return
         for turn in (self._core.user.turn, self._core.agent.turn):
             if turn is not None and turn.outcome is None:
                 self.tracker.track(turn)
         for what in self.tracker.changes(now_ms):
-            self._notify(what)
+            self._live.publish(what)

@@ -3,45 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
 from voicepipe import clock
 from voicepipe.errors import ProtocolError
 from voicepipe.freeing import FreeingTaskGroup, held_weakly
-from voicepipe.pii.redact import Redactor
 from voicepipe.protocol import inbound
 from voicepipe.protocol.beta import BETA
 from voicepipe.protocol.ga import GA
 from voicepipe.protocol.outbound import EventRenderer, Frames
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.protocol.session_update import is_published
-from voicepipe.session.active_agent import ActiveAgent, StageUsers
-from voicepipe.session.audio_input import AudioInput
+from voicepipe.session.active_agent import ActiveAgent
 from voicepipe.session.connection import SessionConnection
 from voicepipe.session.context import Greeting as Greeting
 from voicepipe.session.context import NextAgent
-from voicepipe.session.context import SessionHooks as SessionHooks
 from voicepipe.session.context import SessionStages as SessionStages
-from voicepipe.session.endpoint_scoring import EndpointScoring
 from voicepipe.session.event_loop_stalls import EventLoopStalls
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.greeting import GREETING_WAIT_S, Greeter
-from voicepipe.session.item_audio import RetrievedAudio, both
+from voicepipe.session.item_audio import RetrievedAudio
 from voicepipe.session.live_updates import TurnObserver
 from voicepipe.session.mcp import SessionMcp
 from voicepipe.session.outbox import MAX_UNSENT_BYTES, Outbox, OutgoingFrame
-from voicepipe.session.phrase_preparation import Preparation
-from voicepipe.session.phrases import PhraseCache
-from voicepipe.session.prompt import PromptBuilder
+from voicepipe.session.ports import SessionHooks, SessionPorts
 from voicepipe.session.read_limit import UPDATE_EVENTS, ReadLimit
 from voicepipe.session.recorded_call import recorded_call
-from voicepipe.session.recorded_items import RecordedItems
-from voicepipe.session.replies import Replies, SentAudio
 from voicepipe.session.resumption import Resumption
 from voicepipe.session.server_tools import SessionTools, session_of
-from voicepipe.session.session_voice import SessionVoice
 from voicepipe.session.shutdown import (
     INTERNAL_ERROR,
     NORMAL,
@@ -51,24 +42,22 @@ from voicepipe.session.shutdown import (
     end_on_request,
     expired,
 )
+from voicepipe.session.sides import Answering, Listening, Shared
 from voicepipe.session.snapshot import AgentChanged, VariablesSet
 from voicepipe.session.snapshot_writer import SnapshotWriter
 from voicepipe.session.socket import ClientSocket
-from voicepipe.session.speech_model import SpeechSession, voice_of
-from voicepipe.session.summaries import Summaries
 from voicepipe.session.takeover import Takeover
-from voicepipe.session.transcription import SessionTranscription
 from voicepipe.session.unserved_fields import UnservedFields
 from voicepipe.session.wake_timer import WakeTimer
 from voicepipe.telemetry.isolation import IsolatedJournal
-from voicepipe.telemetry.journal.port import NO_JOURNAL
+from voicepipe.telemetry.journal.port import NO_JOURNAL, Journal
 from voicepipe.telemetry.log import log_crash
 from voicepipe.telemetry.record_json import record_plain
 from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
 from voicepipe.turn.conversation_limits import orphan
-from voicepipe.turn.core import EventQueue
+from voicepipe.turn.core import Core, EventQueue
 from voicepipe.turn.journal import Opening
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.redaction import redacted_notification, redacted_record
@@ -92,107 +81,85 @@ class Session:
         config: SessionConfig,
         stages: SessionStages,
         settings: CoreSettings,
-        hooks: SessionHooks,
+        ports: SessionPorts,
         greeting: Greeting | None = None,
     ) -> None:
         """`greeting`: the agent speaks first; None: the user does."""
-        self.grant = grant
-        self._stages, self._hooks = stages, hooks
+        self.grant, self._config, self._ports = grant, config, ports
         self._clock = clock.SessionClock()
-        self._config = config
-        self._wire = EventRenderer(hooks.show(config), dialect=BETA if grant.dialect == "beta" else GA)
+        self._wire = EventRenderer(ports.client.visible(config), dialect=BETA if grant.dialect == "beta" else GA)
         self._events = EventQueue()
         post = self._events.post
         self._writer = SnapshotWriter()
         self._outbox = Outbox(held_weakly(self._on_sent), held_weakly(self._on_full), self._writer.pending_write)
         self._read_limit = ReadLimit()
-        core = replace(settings, short_words=stages.transcriber.capabilities.short_words)
-        opening = Opening(grant.session_id, config.turn_settings(), core, stages.strategies)
-        self._core, journal = opening.rebuilt(), hooks.open_journal(opening)
-        self._journal = None if journal is NO_JOURNAL else IsolatedJournal(journal)
-        self._recorded = recorded_call(hooks.recording, self._clock, speaks=config.kind == "realtime")
-        self._greeter = Greeter(greeting, self._recorded, post, waits_for_hook=hooks.session_started is not None)
-        recorder = None if self._recorded is None else self._recorded.recorder
-        self.items = hooks.items
+        self._core, self._journal = _core_and_journal(grant, config, stages, settings, ports)
+        self._recorded = recorded_call(ports.recording, self._clock, speaks=config.kind == "realtime")
+        self._greeter = Greeter(greeting, self._recorded, post, waits_for_hook=ports.hooks is not None)
+        self.items = ports.items
         self._retrieved_audio = RetrievedAudio(self.items, self._wire, self._read_limit)
-        sink = both(self.items, recorder)
-        self._speech = SpeechSession(stages.speech, hooks.charge_summary, voice_of(self._core.context))
-        capabilities, listener = stages.transcriber.capabilities, self._speech.listener
-        self._scoring = EndpointScoring(
-            stages.endpoint_scorer,
-            grant.session_id,
-            post,
-            stt_detects=capabilities.turn_events,
-            audio_scorer=stages.audio_scorer,
-            count=hooks.count_score,
-            now_ms=self._clock.now_ms,
-        )
-        self._audio_input = AudioInput(
-            config, capabilities, self._clock, post, self._journal, sink, listener, self._scoring.audio
-        )
-        self._transcription = SessionTranscription(
-            stages.transcriber, stages.stt_model, config, self._audio_input, post, self._scoring.take
-        )
-        self._recorded_items = RecordedItems(stages.transcriber, post)
-        self._prompt_builder = PromptBuilder(
-            stages.model, stages.llm_model, grant, self._core, self._clock, Redactor(stages.redact_for_llm)
-        )
-        phrases = stages.phrases or PhraseCache(stages.synthesizer)
-        self._voices = SessionVoice(
-            stages.synthesizer, stages.tts_model, phrases, self._core.context, post, hooks.charge, stages.pronunciations
-        )
-        self._preparation = Preparation(self._voices)
-        self._replies = Replies(
-            stages.model,
-            self._prompt_builder,
-            self._voices,
-            SentAudio(self._audio_input.echo, self._clock, self._journal, recorder, hooks.items),
+        shared = Shared(
+            grant=grant,
+            config=config,
+            stages=stages,
+            ports=ports,
+            clock=self._clock,
+            core=self._core,
             wire=self._wire,
             outbox=self._outbox,
+            journal=self._journal,
+            recorder=None if self._recorded is None else self._recorded.recorder,
             post=post,
-            knowledge=stages.knowledge,
-            prepare=hooks.before_reply,
-            speech=self._speech,
         )
-        self._summaries = Summaries(
-            stages.summary_model, grant, post, hooks.charge_summary, Redactor(stages.redact_for_llm)
-        )
-        self._tools = SessionTools(
-            stages.tools,
-            session_of(grant),
-            post,
-            held_weakly(self._end_call),
-            held_weakly(self._hand_over),
-            hooks.start_detached,
-            self._writer.pending_write,
-        )
-        self._mcp = SessionMcp(hooks.open_mcp, self._wire, held_weakly(self._put), post, held_weakly(self._renew_tools))
-        users = StageUsers(self._prompt_builder, self._voices, self._replies, self._audio_input, self._speech)
+        speech = shared.speech_session()
+        self._listening = Listening.of(shared, speech)
+        self._answering = Answering.of(shared, speech, self._listening)
+        # Held here too, for the commands and the audio of each frame.
+        self._audio_input, self._scoring = self._listening.audio_input, self._listening.scoring
+        self._prompt_builder, self._replies = self._answering.prompt_builder, self._answering.replies
+        self._tools = self._session_tools(stages)
+        self._mcp = SessionMcp(ports.open_mcp, self._wire, held_weakly(self._put), post, held_weakly(self._renew_tools))
+        users = self._answering.stage_users(self._listening)
         self._agent = ActiveAgent(grant.agent, stages, users, self._tools, self._mcp)
         self.resumption = Resumption(self._wire, self._audio_input, post)
         self._ending_requests = EndingRequests()
-        self.takeover = Takeover(
+        self.takeover = self._new_takeover()
+        self._turn_observer = TurnObserver(self._core, ports.live)
+        self._subscribers, self._stall_log = ports.live.subscribers, ports.stalls
+        self._group: asyncio.TaskGroup | None = None
+        self._wake = WakeTimer(self._clock, post)
+        self._stalls = EventLoopStalls(ports.stalls, self._clock)
+        self._broken: asyncio.Event = asyncio.Event()
+        self._unserved = UnservedFields(ports.agents.is_another, ports.client.report_unserved)
+
+    def _session_tools(self, stages: SessionStages) -> SessionTools:
+        return SessionTools(
+            stages.tools,
+            session_of(self.grant),
+            self._events.post,
+            held_weakly(self._end_call),
+            held_weakly(self._hand_over),
+            self._ports.start_detached,
+            self._writer.pending_write,
+        )
+
+    def _new_takeover(self) -> Takeover:
+        return Takeover(
             self._writer,
             self.resumption,
             self._wire,
             self._audio_input,
             self._core,
             self._ending_requests,
-            config,
+            self._config,
             self._clock,
-            post=post,
+            post=self._events.post,
             put=held_weakly(self._put),
             configure=held_weakly(self._configure),
             store_record=held_weakly(self._store_record),
-            restore_record=hooks.restore_record,
-            hand_over=hooks.hand_over,
+            restore_record=self._ports.records.restore,
+            hand_over=self._ports.agents.hand_over,
         )
-        self._turn_observer = TurnObserver(self._core, hooks.live, hooks.publish_live)
-        self._group: asyncio.TaskGroup | None = None
-        self._wake = WakeTimer(self._clock, post)
-        self._stalls = EventLoopStalls(hooks.stalls, self._clock)
-        self._broken: asyncio.Event = asyncio.Event()
-        self._unserved = UnservedFields(hooks.is_another_agent, hooks.report_unserved)
 
     @property
     def is_recorded(self) -> bool:
@@ -220,12 +187,13 @@ class Session:
                     await asyncio.wait([group.create_task(self._receive(connection), name="receive")])
                 finally:
                     self._leave()
-                await answer_close(connection, self._hooks.records_written)
+                await answer_close(connection, self._ports.records.wait_until_written)
                 raise _ConnectionClosed
         except* _ConnectionClosed:
             pass
         finally:
-            self._report("hooks", lambda _: self._hooks.session_ended(), None)
+            if (hooks := self._ports.hooks) is not None:
+                self._report("hooks", lambda _: hooks.session_ended(), None)
             self.resumption.end()
             self._audio_input.feed.detach()
             if self._recorded is not None:
@@ -245,24 +213,20 @@ class Session:
             if self._writer.agent is not None:
                 self._use(self._writer.agent)
             self.takeover.go_on(connection)
-        self._renew_phrases()
+        self._answering.renew_phrases()
         group.create_task(self._outbox.run(connection), name="outbox")
         group.create_task(self.takeover.run(), name="text")
-        group.create_task(self._transcription.run(), name="stt")
-        group.create_task(self._scoring.run(), name="scores")
-        group.create_task(self._speech.run(), name="speech")
-        self._prompt_builder.keep_warm(group)
-        group.create_task(self._voices.stay_warm(), name="voice")
-        group.create_task(self._preparation.run(), name="phrases")
+        self._listening.start(group)
+        self._answering.start(group)
         group.create_task(self._guard(connection), name="guard")
-        written = self._hooks.records_written
+        written = self._ports.records.wait_until_written
         ending = end_on_request(self._ending_requests, connection, self._outbox, self._wire, written)
         group.create_task(ending, name="end")
         group.create_task(self._expire(), name="expiry")
-        if self._hooks.session_started is None or self._writer.has_variables:
+        if self._ports.hooks is None or self._writer.has_variables:
             self._greeter.release()
         else:
-            group.create_task(self._start(self._hooks.session_started), name="start")
+            group.create_task(self._start(self._ports.hooks), name="start")
         self._mcp.connect(self._config.mcp, group)
         if self._greeter.awaits_user:
             group.create_task(self._greet_in_time(), name="greeting")
@@ -285,13 +249,13 @@ class Session:
         await asyncio.sleep(left_s)
         self.end_after_turn(expired(left_s if self.grant.length_s is None else self.grant.length_s))
 
-    async def _start(self, hook: Callable[[], Awaitable[Mapping[str, str]]]) -> None:
+    async def _start(self, hooks: SessionHooks) -> None:
         """Fill in the variables that a hook sets, and then let the agent greet."""
-        variables = await hook()
+        variables = await hooks.session_started()
         self._writer.add_change(VariablesSet(dict(variables)))
         if variables:
             self._config = self._config.with_variables(variables)
-            self._wire.config = self._hooks.show(self._config)
+            self._wire.config = self._ports.client.visible(self._config)
             self._change_settings()
         if self._greeter.release():
             self._greet()
@@ -327,9 +291,9 @@ class Session:
 
     def _hand_over(self, agent: str) -> None:
         """Have another agent go on with the session, from the next reply on."""
-        if self._hooks.hand_over is None or self._group is None:
+        to = None if self._group is None else self._ports.agents.hand_over(agent)
+        if to is None:
             return
-        to = self._hooks.hand_over(agent)
         self._config = self._config.handed_over(to.config)
         self._writer.add_change(AgentChanged(to.name))
         self._use(to)
@@ -338,12 +302,12 @@ class Session:
     def _use(self, to: NextAgent) -> None:
         self._agent.replace(to)
         self._renew_tools()
-        self._renew_phrases()
+        self._answering.renew_phrases()
 
     def _renew_tools(self) -> None:
         """Offer the tools that the agent and the session's MCP servers have now, from the next reply on."""
         self._config = replace(self._config, server_tools=self._agent.renew_tools(self._config.tools))
-        self._wire.config = self._hooks.show(self._config)
+        self._wire.config = self._ports.client.visible(self._config)
         self._change_settings()
 
     def _change_settings(self) -> None:
@@ -372,9 +336,8 @@ class Session:
     def _configure(self, config: SessionConfig) -> None:
         """Use the settings that the client made in another process."""
         self._config = config
-        self._wire.config = self._hooks.show(config)
-        self._audio_input.configure(config)
-        self._transcription.configure(config)
+        self._wire.config = self._ports.client.visible(config)
+        self._listening.configure(config)
 
     # --- the client's events ------------------------------------------------------------------
 
@@ -400,7 +363,7 @@ class Session:
             case inbound.Nothing():
                 pass
             case inbound.RecordingCreated() as created:
-                if refusal := self._recorded_items.create(created, self._config.input_format):
+                if refusal := self._listening.recorded_items.create(created, self._config.input_format):
                     self._put(self._wire.error(inbound.Unreadable.because(refusal, created.request.event_id)))
             case e.ReplyRequested() as request:
                 self._request_reply(request)
@@ -423,7 +386,7 @@ class Session:
             return
         try:
             self._core.context.core.conversation.refuse_input(request.reply.context)
-            self._hooks.check_reply(self._config, request.reply)
+            self._ports.client.check_reply(self._config, request.reply)
         except ProtocolError as why:
             self._put(self._wire.error(inbound.Unreadable.because(why, request.event_id)))
             return
@@ -434,7 +397,7 @@ class Session:
         try:
             before = self._config.listening_only() if request.listening_only else self._config
             after = before.merged(request.update)
-            self._hooks.check_update(self._config, after)
+            self._ports.client.check_update(self._config, after)
         except ProtocolError as why:
             self._put(self._wire.error(inbound.Unreadable.because(why, request.event_id)))
             return
@@ -442,23 +405,19 @@ class Session:
             self._wire.speak(GA)  # some applications send the older header and the published events
         self._config = after
         self._writer.add_update(request.update)
-        self._audio_input.configure(after)
-        self._transcription.configure(after)
+        self._listening.configure(after)
         if not self._audio_input.in_utterance:
             self._renew_transcription()
         resumable = self.resumption.offer(after)
-        (self._put_secret if resumable else self._put)(self._wire.updated(self._hooks.show(after), **resumable))
+        (self._put_secret if resumable else self._put)(
+            self._wire.updated(self._ports.client.visible(after), **resumable)
+        )
         for notice in self._unserved.notices(request, after.model):
             self._put(self._wire.error(notice))
         self._change_settings()
-        self._renew_phrases()
+        self._answering.renew_phrases()
         self._mcp.connect(after.mcp, self._group)
         self._greet()
-
-    def _renew_phrases(self) -> None:
-        """Request the preparation of the phrases in the present voice."""
-        self._voices.report_ready()
-        self._preparation.request()
 
     # --- the core -----------------------------------------------------------------------------
 
@@ -473,7 +432,7 @@ class Session:
         """Handle all events that wait. An error here is a bug: it is logged, and ends this session only."""
         events = self._events.waiting
         try:
-            if self._hooks.stalls.n_recorded != self._stalls.n_posted:
+            if self._stall_log.n_recorded != self._stalls.n_posted:
                 self._events.put_first(self._stalls.new())
             while events:
                 event, now_ms = events[0], self._clock.now_ms()
@@ -482,7 +441,7 @@ class Session:
                     self._scoring.handle(event)
                 if self._journal is not None:
                     self._journal.record(now_ms, event, commands)
-                if self._hooks.live.is_watched or self._turn_observer.tracker.turns:
+                if self._subscribers.is_watched or self._turn_observer.tracker.turns:
                     self._turn_observer.update(now_ms)
                 for command in commands:
                     self._do(command)
@@ -520,10 +479,12 @@ class Session:
                     self._replies.start(command, self._group)
             case c.TranscribeRecording():
                 if self._group is not None:
-                    self._recorded_items.transcribe(command, self._transcription.options, self._group)
+                    self._listening.recorded_items.transcribe(
+                        command, self._listening.transcription.options, self._group
+                    )
             case c.SummarizeHistory():
                 if self._group is not None:
-                    self._group.create_task(self._summaries.summarize(command), name="summary")
+                    self._group.create_task(self._answering.summaries.summarize(command), name="summary")
             case c.RunTool():
                 if self._group is not None:
                     self._tools.run(command, self._group)
@@ -538,11 +499,11 @@ class Session:
             case c.StoreRecord(record) if not self._writer.has_moved:
                 self._store_record(record)
             case c.ReportStuck():
-                self._report("telemetry", self._hooks.report_stuck, command)
+                self._report("telemetry", self._ports.observer.was_stuck, command)
             case c.ReportStrategyFailure():
-                self._report("telemetry", self._hooks.report_strategy_failure, command)
+                self._report("telemetry", self._ports.observer.strategy_failed, command)
             case c.ReportOverrun():
-                self._report("telemetry", self._hooks.report_overrun, command)
+                self._report("telemetry", self._ports.observer.overran, command)
 
     def _announce(self, what: a.Notification) -> None:
         if self.items is not None:
@@ -555,9 +516,9 @@ class Session:
         self._put(frames)
 
     def _store_record(self, record: TurnRecord) -> None:
-        if self._preparation.n_made:
-            self._preparation.on_record(record)
-        self._report("records", self._hooks.store_record, record)
+        if self._answering.preparation.n_made:
+            self._answering.preparation.on_record(record)
+        self._report("records", self._ports.records.store, record)
         if self._recorded is not None and self._recorded.begin_if_announced(record):
             self._greeter.announced(record.turn)
             self._greet()
@@ -595,4 +556,14 @@ class Session:
     def _renew_transcription(self) -> None:
         """Apply the client's transcription settings, if no transcript is pending."""
         if not self._core.user.utterances.pending:
-            self._transcription.renew()
+            self._listening.transcription.renew()
+
+
+def _core_and_journal(
+    grant: SessionGrant, config: SessionConfig, stages: SessionStages, settings: CoreSettings, ports: SessionPorts
+) -> tuple[Core, Journal | None]:
+    """Return the core of a session, and the journal of its events; None: there is no journal."""
+    core = replace(settings, short_words=stages.transcriber.capabilities.short_words)
+    opening = Opening(grant.session_id, config.turn_settings(), core, stages.strategies)
+    rebuilt, journal = opening.rebuilt(), ports.open_journal(opening)
+    return rebuilt, None if journal is NO_JOURNAL else IsolatedJournal(journal)

@@ -256,7 +256,7 @@ class SnapshotWriter:
         request: Resume,
         config: SessionConfig,
         wire: EventRenderer,
-        hand_over: Callable[[str], NextAgent] | None = None,
+        hand_over: Callable[[str], NextAgent | None] | None = None,
     ) -> SessionConfig:
         """Take a state over, and return the session with the settings that it had. `hand_over` returns another agent.
 
@@ -322,13 +322,11 @@ class SnapshotWriter:
         self.schedule()
 
 
-def _agent(name: str, hand_over: Callable[[str], NextAgent] | None) -> NextAgent:
-    try:
-        if hand_over is not None:
-            return hand_over(name)
-    except KeyError:
-        pass
-    raise ValueError(f"expected an agent that this server has, got {name!r}")
+def _agent(name: str, hand_over: Callable[[str], NextAgent | None] | None) -> NextAgent:
+    agent = None if hand_over is None else hand_over(name)
+    if agent is None:
+        raise ValueError(f"expected an agent that this server has, got {name!r}")
+    return agent
 
 
 def _is_input(command: c.Command) -> bool:

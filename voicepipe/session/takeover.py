@@ -42,7 +42,7 @@ class Takeover:
         configure: Callable[[SessionConfig], None],
         store_record: TakeRecord,
         restore_record: TakeRecord,
-        hand_over: Callable[[str], NextAgent] | None,
+        hand_over: Callable[[str], NextAgent | None],
     ) -> None:
         """`config`: the session as it begins here; `configure` applies it with the settings that it had in the other
         process. `store_record` stores the record of a turn that the other process has not closed, `restore_record`

@@ -59,12 +59,12 @@ class Counts:
     benches: ScheduledBenches
 
     def __call__(self) -> Iterator[Sample]:
-        yield Sample("sessions_stuck_total", self.sessions.n_stuck)
-        for strategy, n_sessions in self.sessions.n_strategy_failures.items():
+        yield Sample("sessions_stuck_total", self.sessions.counts.n_stuck)
+        for strategy, n_sessions in self.sessions.counts.n_strategy_failures.items():
             yield Sample("endpointing_failures_total", n_sessions, (strategy,))
-        for (score, outcome), count in self.sessions.n_scores.items():
+        for (score, outcome), count in self.sessions.counts.n_scores.items():
             yield Sample("endpoint_scores_total", count, (score, outcome))
-        for agent, usd in self.sessions.phrases_usd.items():
+        for agent, usd in self.sessions.counts.phrases_usd.items():
             yield Sample("phrases_cost_usd_total", usd, (agent,))
         yield Sample("shared_store_pending", self.shared.n_unwritten)
         yield Sample("shared_store_dropped_total", self.shared.n_lost)

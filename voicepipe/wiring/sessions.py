@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, get_type_hints
-
-import msgspec
 
 from voicepipe import clock
 from voicepipe.agents.interpreter import instructions_between, languages_between
@@ -18,29 +15,24 @@ from voicepipe.config.settings import LOCAL, Settings
 from voicepipe.errors import ConfigError, ProtocolError
 from voicepipe.pii.redact import Redactor, kinds_of
 from voicepipe.ports.model import Content, Model, ModelRequest, Text
-from voicepipe.protocol.extension_events import ExtensionNotification, event_of
-from voicepipe.protocol.field_locks import Locks, check_reply, check_update, visible
 from voicepipe.protocol.session_config import DEFAULT_VOICE, SessionConfig
 from voicepipe.protocol.session_types import ServerVad
 from voicepipe.router.health import Health
 from voicepipe.server.context import AgentChoice, Charge, OnRecord
 from voicepipe.session.context import CallRecording, NextAgent
-from voicepipe.session.endpoint_scoring import Outcome
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.item_audio import ItemAudio
 from voicepipe.session.knowledge import Knowledge
+from voicepipe.session.ports import SessionPorts
 from voicepipe.session.server_tools import session_of
-from voicepipe.session.session import Greeting, Session, SessionHooks, SessionStages
+from voicepipe.session.session import Greeting, Session, SessionStages
 from voicepipe.session.summaries import CALL_INSTRUCTIONS, summary_of
 from voicepipe.telemetry.event_loop import EventLoopMonitor
 from voicepipe.telemetry.isolation import isolated
 from voicepipe.telemetry.journal.writer import JournalWriter
 from voicepipe.telemetry.live_feed import Feed
-from voicepipe.telemetry.log import log_event, log_overrun, log_strategy_failure, log_stuck
 from voicepipe.telemetry.record_writer import RecordWriter
 from voicepipe.telemetry.recording.writer import RecordingWriter
-from voicepipe.turn.commands import ReportOverrun, ReportStrategyFailure, ReportStuck
-from voicepipe.turn.notifications import ActionTaken, Notification, StageJudged, TurnMarked
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import BudgetActionSettings, CoreSettings, LanguageSettings, SpeculationLimits
 from voicepipe.wiring.agent_hooks import AgentHooks
@@ -48,15 +40,22 @@ from voicepipe.wiring.detached_tasks import DetachedTasks
 from voicepipe.wiring.mcp import check_requested, open_requested
 from voicepipe.wiring.model_routing import Router
 from voicepipe.wiring.prices import Prices
+from voicepipe.wiring.session_ports import (
+    AgentsOfCall,
+    CountedCosts,
+    CountingObserver,
+    FeedOfSession,
+    LockedClient,
+    RecordsOfAgents,
+    SessionCounts,
+    StoredRecords,
+)
 from voicepipe.wiring.stages import Stages
 
 CALLS_WAIT_MS: Final = 50
 """How long calls of the client's functions wait after `speech_stopped`. pipecat 1.14.0 runs a call that comes within a
 few ms of it, and never requests the answer (16 of 21 turns); with 50 ms it always does.
 """
-
-MAX_RENEWED: Final = 64
-"""Turns of a session whose records may be renewed: a client reports what it has played soon after."""
 
 
 class Sessions:
@@ -82,17 +81,7 @@ class Sessions:
         # Build all agents now: a wrong spec is found at the start, not by the first client.
         self._stages = self._stages_of(settings, stages)
         self._prices = Prices(settings)
-        self.phrases_usd = dict.fromkeys(settings.agents, 0.0)
-        """Agent -> the cost of the phrases synthesized ahead for its sessions."""
-
-        self.n_stuck = 0
-        """How often a session had to be ended by the last-resort timeout: not 0 means a bug."""
-
-        self.n_strategy_failures = Counter(dict.fromkeys((a.end_of_turn for a in settings.agents.values()), 0))
-        """End-of-turn strategy -> the number of sessions in which it failed."""
-
-        self.n_scores = Counter[tuple[str, Outcome]]()
-        """(score, outcome) -> the number of pauses that its model was asked to judge."""
+        self.counts = SessionCounts.of(settings)
 
     def use(self, settings: Settings, stages: Stages) -> None:
         """Open sessions with these from now on. Those that run keep theirs.
@@ -104,7 +93,7 @@ class Sessions:
         self._settings, self._all_stages, self._stages = settings, stages, built
         self._prices = Prices(settings)
         for name in settings.agents:
-            self.phrases_usd.setdefault(name, 0.0)
+            self.counts.phrases_usd.setdefault(name, 0.0)
 
     def _stages_of(self, settings: Settings, stages: Stages) -> dict[str, SessionStages]:
         return {
@@ -128,7 +117,7 @@ class Sessions:
             config=config,
             stages=stages,
             settings=self._core_settings(grant.agent),
-            hooks=self._hooks(grant, on_record, charge),
+            ports=self._ports(grant, on_record, charge),
             greeting=None if grant.continues else _greeting(self._settings.agents[grant.agent]),
         )
 
@@ -221,74 +210,34 @@ class Sessions:
             prices=self._prices.of_agent(agent),
         )
 
-    def _hooks(self, grant: SessionGrant, on_record: OnRecord, charge: Charge) -> SessionHooks:
-        hooks = self._hooks_in_python(grant, grant.agent)
+    def _ports(self, grant: SessionGrant, on_record: OnRecord, charge: Charge) -> SessionPorts:
         agents = self._agents_of_call(grant)
-        stores = {name: self._record_handler(grant, name) for name in (grant.agent, *agents)}
-        of_agents = RecordsOfAgents(stores, grant.agent)
-
-        def store_record(record: TurnRecord) -> None:
-            of_agents.on_record(record)
-            on_record(record)
-
-        def hand_over(name: str) -> NextAgent:
-            of_agents.agent = name
-            log_event("call_handed_over", session=grant.session_id, agent=name)
-            return agents[name]
-
-        def charge_phrases(usd: float, by_client: bool) -> None:
-            self.phrases_usd[grant.agent] += usd
-            if by_client:
-                charge(usd)
-
-        def report_overrun(command: ReportOverrun) -> None:
-            log_overrun(
-                grant.session_id, command.turn_id, stage=command.stage, owner=command.owner, over_ms=command.over_ms
-            )
-
-        def report_stuck(command: ReportStuck) -> None:
-            self.n_stuck += 1
-            log_stuck(grant.session_id, user=command.user, agent=command.agent, so_far=self.n_stuck)
-
-        def report_strategy_failure(command: ReportStrategyFailure) -> None:
-            self.n_strategy_failures[command.strategy] += 1
-            so_far = self.n_strategy_failures[command.strategy]
-            log_strategy_failure(grant.session_id, strategy=command.strategy, why=command.why, so_far=so_far)
-
-        def count_score(name: str, outcome: Outcome) -> None:
-            self.n_scores[name, outcome] += 1
-
-        return SessionHooks(
-            store_record=store_record,
-            records_written=partial(self._sink.wait_until_written, grant.session_id),
-            restore_record=self.records_of(grant, grant.agent, clock.unix_ms()),
+        handlers = {name: self._record_handler(grant, name) for name in (grant.agent, *agents)}
+        of_agents = RecordsOfAgents(handlers, grant.agent)
+        restore = self.records_of(grant, grant.agent, clock.unix_ms())
+        written = partial(self._sink.wait_until_written, grant.session_id)
+        return SessionPorts(
+            records=StoredRecords(of_agents, on_record, restore=restore, written=written),
+            costs=CountedCosts(self.counts, grant.agent, charge),
+            observer=CountingObserver(self.counts, grant.session_id),
+            client=self._client_rules(grant),
+            agents=AgentsOfCall(agents, of_agents, grant, self._in_force),
+            live=FeedOfSession(self._feed, grant),
+            hooks=self._hooks_in_python(grant, grant.agent),
             start_detached=self._detached_tasks.start,
-            hand_over=hand_over,
-            **({} if hooks is None else _hooks_of(hooks)),
-            charge=charge_phrases,
-            charge_summary=charge,
-            report_overrun=report_overrun,
-            report_stuck=report_stuck,
-            report_strategy_failure=report_strategy_failure,
-            count_score=count_score,
-            check_update=partial(self._check_update, locks=grant.locks),
-            is_another_agent=lambda model: self._settings.agent_named(model) not in (None, grant.agent),
             open_mcp=open_requested,
-            check_reply=partial(check_reply, locks=grant.locks),
-            report_unserved=self._report_unserved(grant),
-            show=partial(visible, locks=grant.locks),
             recording=self._recording(grant),
             open_journal=partial(self._journals.open, agent=grant.agent, project=grant.project),
             items=ItemAudio(seconds) if (seconds := self._settings.server.item_audio_s) else None,
             stalls=self._loop.stalls,
-            live=self._feed,
-            publish_live=partial(_publish_live, self._feed, grant),
         )
 
-    def _report_unserved(self, grant: SessionGrant) -> Callable[[str], None] | None:
-        if self._settings.agents[grant.agent].unserved_fields == "error":
-            return None
-        return lambda field: log_event("field_not_served", session=grant.session_id, field=field)
+    def _in_force(self) -> Settings:
+        return self._settings
+
+    def _client_rules(self, grant: SessionGrant) -> LockedClient:
+        is_error = self._settings.agents[grant.agent].unserved_fields == "error"
+        return LockedClient(grant, self._in_force, logs_unserved=not is_error)
 
     def _recording(self, grant: SessionGrant) -> CallRecording | None:
         agent = self._settings.agents[grant.agent]
@@ -311,10 +260,6 @@ class Sessions:
             return "", 0.0
         summary = await summary_of(transcript, by, session=session, instructions=CALL_INSTRUCTIONS)
         return summary.text, summary.usd
-
-    def _check_update(self, before: SessionConfig, after: SessionConfig, *, locks: Locks) -> None:
-        check_update(before, after, locks)
-        check_requested(after.mcp, self._settings.server.mcp_origins)
 
     @property
     def router(self) -> Router:
@@ -342,45 +287,6 @@ class Sessions:
                     model: Model = self._all_stages.get("llm", spec, key=f"agents.{name}.llm")
                     instructions = Content("system", (Text(agent.instructions),))
                     await model.warm(ModelRequest(model=spec.model, messages=(instructions,)))
-
-
-class RecordsOfAgents:
-    """Gives each turn's records to the agent that had the call when the turn came first."""
-
-    def __init__(self, handlers: Mapping[str, Callable[[TurnRecord], None]], agent: str) -> None:
-        self._handlers = handlers
-        self.agent = agent
-        """The agent that has the call now."""
-
-        self._agents: OrderedDict[str, str] = OrderedDict()  # full: the oldest turn is dropped
-
-    def on_record(self, record: TurnRecord) -> None:
-        """Take a turn's record, new or renewed."""
-        agent = self._agents.setdefault(record.id, self.agent)
-        if len(self._agents) > MAX_RENEWED:
-            self._agents.popitem(last=False)
-        self._handlers[agent](record)
-
-
-def _hooks_of(hooks: AgentHooks) -> dict[str, Any]:
-    return {
-        "session_started": hooks.session_started,
-        "before_reply": hooks.before_reply,
-        "session_ended": hooks.session_ended,
-    }
-
-
-def _publish_live(feed: Feed, grant: SessionGrant, what: Notification) -> None:
-    """Send to subscribers what a client with `turn_events` would get, with its session, agent and project."""
-    if isinstance(what, TurnMarked | StageJudged | ActionTaken):
-        whose = {"session": grant.session_id, "agent": grant.agent, "project": grant.project}
-        feed.publish_live(grant.project, grant.session_id, lambda: {**whose, **_plain(what)})
-
-
-def _plain(what: ExtensionNotification) -> dict[str, Any]:
-    plain: dict[str, Any] = msgspec.to_builtins(event_of(what, ""))
-    del plain["event_id"]
-    return plain
 
 
 def config_of(agent: AgentSettings, grant: SessionGrant) -> SessionConfig:
