@@ -16,7 +16,7 @@ from voicepipe.tasks import background_tasks
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.waiting import WAIT_S
 from voicepipe.wiring import running
-from voicepipe.wiring.server import WorkerParts
+from voicepipe.wiring.components import WorkerParts
 
 
 async def test_messages_after_the_end_of_the_server_are_dropped(tmp_path: Path) -> None:

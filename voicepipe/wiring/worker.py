@@ -24,8 +24,9 @@ from voicepipe.server.workers.peers import Workers
 from voicepipe.server.workers.shared import SharedFeed
 from voicepipe.tasks import background_tasks
 from voicepipe.telemetry.log import logging_to
+from voicepipe.wiring.components import WorkerParts
 from voicepipe.wiring.serve import exempt_from_gc, loop_factory, stop_signals
-from voicepipe.wiring.server import Running, WorkerParts, running
+from voicepipe.wiring.server import Running, running
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

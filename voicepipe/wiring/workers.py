@@ -25,9 +25,10 @@ from voicepipe.server.tls import tls_context
 from voicepipe.server.workers.broker import Broker
 from voicepipe.server.workers.supervisor import Supervisor, WorkerProcess
 from voicepipe.telemetry.log import log_event, logging_to
+from voicepipe.wiring.components import AUDIO_SLOTS, CHAT_SLOTS
 from voicepipe.wiring.prices import check_quota_prices
 from voicepipe.wiring.serve import greet, on_hang_up, settings_warnings, stop_signals
-from voicepipe.wiring.server import AUDIO_SLOTS, CHAT_SLOTS, make_private
+from voicepipe.wiring.server import make_private
 from voicepipe.wiring.tokens import key_store
 from voicepipe.wiring.worker import WorkerStart, packed
 
