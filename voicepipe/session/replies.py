@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -90,6 +91,29 @@ class SentAudio:
         self._echo.stops(now_ms)
 
 
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """Text of the reply that waits for the gate."""
+
+    delta: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """Arguments of a function call that wait for the gate, or until calls may leave."""
+
+    item_id: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Sound:
+    """Audio of the reply that waits for the gate, and the words that begin in it."""
+
+    samples: Samples
+    words: tuple[tuple[str, int], ...]
+
+
 class GatedOutput:
     """One reply's output, which waits until the gate opens. Implements `reply.ReplyOutput`."""
 
@@ -107,15 +131,14 @@ class GatedOutput:
         self.turn, self.revision, self._fills = turn, revision, fills
         self._wire, self._outbox, self._on_sound = wire, outbox, on_sound
         self._response_id = ""
-        self._pending_sends: list[
-            Callable[[], None]
-        ] = []  # bounded: text by the LLM's limit, audio through `wait_for_space`
+        # Bounded: text by the LLM's limit, audio through `wait_for_space`.
+        self._pending: list[_Text | _Call | _Sound] = []
         self._pending_ms = 0
         self._opened = asyncio.Event()
         self._reversible = self._suspended = self._holds_calls = False
         self._irrevocable = asyncio.Event()
         self._irrevocable.set()
-        self._pending_calls: list[Callable[[], None]] = []  # bounded as `_pending_sends`
+        self._pending_calls: list[_Call] = []  # bounded as `_pending`
         self._retained: list[Samples] = []  # bounded through `wait_for_space`
         """All audio of a reversible reply, sent or pending."""
 
@@ -134,16 +157,22 @@ class GatedOutput:
         if reversible:
             self._irrevocable.clear()
         self._opened.set()
-        pending, self._pending_sends = self._pending_sends, []
-        for send in pending:
-            send()
+        pending, self._pending = self._pending, []
+        for output in pending:
+            match output:
+                case _Text(delta):
+                    self._post(self._wire.text_delta(response_id, delta))
+                case _Call():
+                    self._send_call(output)
+                case _Sound(samples, words):
+                    self._send_sound(samples, words)
 
     def release_calls(self) -> None:
         """Send the function calls, pending ones first."""
         self._holds_calls = False
         pending, self._pending_calls = self._pending_calls, []
-        for send in pending:
-            send()
+        for call in pending:
+            self._send_call(call)
 
     @property
     def is_final(self) -> bool:
@@ -177,21 +206,30 @@ class GatedOutput:
         self._irrevocable.set()
 
     def text(self, delta: str) -> None:
-        if not self._suspended:  # otherwise `resume` gets it
-            self._send(lambda: self._post(self._wire.text_delta(self._response_id, delta)))
+        if not self._opened.is_set():
+            self._pending.append(_Text(delta))
+        elif not self._suspended:  # otherwise `resume` gets it
+            self._post(self._wire.text_delta(self._response_id, delta))
 
     def call(self, item_id: str, arguments: str) -> None:
-        self._send(lambda: self._send_call(item_id, arguments))
-
-    def _send_call(self, item_id: str, arguments: str) -> None:
-        if self._holds_calls:
-            self._pending_calls.append(lambda: self._send_call(item_id, arguments))
+        call = _Call(item_id, arguments)
+        if self._opened.is_set():
+            self._send_call(call)
         else:
-            self._post(self._wire.call_delta(self._response_id, item_id, arguments))
+            self._pending.append(call)
+
+    def _send_call(self, call: _Call) -> None:
+        if self._holds_calls:
+            self._pending_calls.append(call)
+        else:
+            self._post(self._wire.call_delta(self._response_id, call.item_id, call.arguments))
 
     def sound(self, samples: Samples, words: tuple[tuple[str, int], ...] = ()) -> None:
-        self._pending_ms += 0 if self._opened.is_set() else len(samples) * 1_000 // RATE_HZ
-        self._send(lambda: self._send_sound(samples, words))
+        if self._opened.is_set():
+            self._send_sound(samples, words)
+        else:
+            self._pending_ms += len(samples) * 1_000 // RATE_HZ
+            self._pending.append(_Sound(samples, words))
 
     def _send_sound(self, samples: Samples, words: Sequence[tuple[str, int]]) -> None:
         self._retain(samples)
@@ -224,12 +262,6 @@ class GatedOutput:
             own_ms, filler_ms = (0, buffered_ms) if self._fills else (buffered_ms, 0)
             self._outbox.put(OutgoingFrame(frame, self.turn, self.revision, 0, own_ms, buffered_ms > 0, filler_ms))
         self._buffered_ms = 0
-
-    def _send(self, send: Callable[[], None]) -> None:
-        if self._opened.is_set():
-            send()
-        else:
-            self._pending_sends.append(send)
 
     def _post(self, frames: list[bytes]) -> None:
         for frame in frames:
