@@ -23,6 +23,7 @@ from voicepipe.turn.states import (
     Gate,
     OverlapState,
     Place,
+    Revisable,
     SpeechEnd,
     Transcript,
     User,
@@ -153,4 +154,4 @@ def test_the_drawings_for_people_have_every_arrow_of_the_table() -> None:
 def test_the_page_has_every_sub_state_in_order() -> None:
     """Each in a row of the table beside the drawing, with its meaning."""
     rows = re.findall(r"^\|.*\| `(\w+)` \| \w", docs.section("The states"), re.MULTILINE)
-    assert rows == [each.value for kind in (Gate, Transcript, Place) for each in kind]
+    assert rows == [each.value for kind in (Gate, Transcript, Place, Revisable) for each in kind]

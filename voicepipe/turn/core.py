@@ -26,7 +26,7 @@ from voicepipe.turn.reply_queue import Answers
 from voicepipe.turn.server_tools import ServerTools
 from voicepipe.turn.settings import CoreSettings, TurnSettings
 from voicepipe.turn.soft_start import SoftStarts
-from voicepipe.turn.states import Agent, Gate, User
+from voicepipe.turn.states import Agent, Gate, Revisable, User
 from voicepipe.turn.turn import Turn
 from voicepipe.turn.user import UserSide
 from voicepipe.turn.watchdog import Watchdog
@@ -234,7 +234,11 @@ class Core:
             return False
         over = self.user.state is User.ENDED and self.user.turn is turn
         held = turn.question.effects_at_ms is not None and not turn.reply.text.strip()  # only calls, so far
-        return (turn.question.settled or (over and turn.current)) and not held and not self._interruptions.undecided
+        return (
+            (turn.question.revisable is Revisable.SETTLED or (over and turn.current))
+            and not held
+            and not self._interruptions.undecided
+        )
 
     # --- user events --------------------------------------------------------------------------
 
@@ -318,7 +322,9 @@ class Core:
 
     def _is_still_answered(self, turn: Turn) -> bool:
         """Return whether a turn that is over is answered although the user goes on before any audio is played."""
-        return turn.question.overlong or (not self.context.may_interrupt and self.agent.turn is turn)
+        return turn.question.revisable is Revisable.OVERLONG or (
+            not self.context.may_interrupt and self.agent.turn is turn
+        )
 
     # --- client events ------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.conversation import FunctionOutput, InputAudio, Item, Message
 from voicepipe.turn.record import attribution
 from voicepipe.turn.settings import ReplySettings
-from voicepipe.turn.states import Gate, Place, User
+from voicepipe.turn.states import Gate, Place, Revisable, User
 from voicepipe.turn.truncation import CONTEXT_FULL
 from voicepipe.turn.turn import Turn
 from voicepipe.turn.user import UserSide
@@ -73,7 +73,7 @@ class Answers:
 
     def postpone(self, turn: Turn, now_ms: int) -> None:
         """Queue the user's turn to be answered as it is, as soon as possible: the user goes on in a new turn."""
-        turn.question.settled, turn.question.reversible_ms = True, 0
+        turn.question.revisable, turn.question.reversible_ms = Revisable.SETTLED, 0
         if self._agent.turn is not turn or not turn.current:
             if self._agent.turn is turn:
                 self._agent.revise(turn)
@@ -308,7 +308,7 @@ class Answers:
     def _due(self, turn: Turn, reply: ReplySettings, now_ms: int) -> Turn:
         follows = bool(self._context.settings.languages)
         turn.settings = languages.in_language(self._context, reply) if follows else reply
-        turn.question.settled = True
+        turn.question.revisable = Revisable.SETTLED
         if turn.before is None:  # otherwise t0 is the user's last word
             for mark in (attribution.VOICED_LAST, attribution.ENDED, attribution.REQUESTED):
                 turn.mark(mark, now_ms)

@@ -80,6 +80,19 @@ class Place(Enum):
     """It is over; its reply starts when its transcript is known and no other reply is being made."""
 
 
+class Revisable(Enum):
+    """Whether the user's further speech may still change a turn's question, and with it the reply."""
+
+    OPEN = "open"
+    """The user may go on: what is said belongs to the question, and the reply is made again."""
+
+    OVERLONG = "overlong"
+    """Its deadline ended it: further speech is in the next turn, or noise would never be answered."""
+
+    SETTLED = "settled"
+    """Nothing changes it any more: it has another cause than the user's speech, or is answered as it is."""
+
+
 class Transcript(Enum):
     """The transcript of an utterance, as of the user's latest pause in it."""
 

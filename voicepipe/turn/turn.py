@@ -27,7 +27,7 @@ from voicepipe.turn.record.values import (
 )
 from voicepipe.turn.reply import Filler, Reply
 from voicepipe.turn.settings import ReplySettings
-from voicepipe.turn.states import Gate, Place, Transcript
+from voicepipe.turn.states import Gate, Place, Revisable, Transcript
 
 USERS_MARKS: Final = (
     attribution.VOICED_LAST,
@@ -134,16 +134,13 @@ class Question:
     t0_audio_ms: int | None = None
     """t0 as a position in the user's audio; None when it has no position there."""
 
-    settled: bool = False
-    """The user cannot revise it any more: it has another cause than the user's speech, or the user may not interrupt.
-    This is no place in the queue: it stays so while the reply is made and played.
+    revisable: Revisable = Revisable.OPEN
+    """Whether the user may still revise it. This is no place in the queue: it stays so while the reply is made and
+    played.
     """
 
     typed: str = ""
     """What the user typed, in a turn that the client requested after it."""
-
-    overlong: bool = False
-    """Its deadline ended it: further speech is in the next turn, or noise would never be answered."""
 
     reversible_ms: int = 0
     """How long after the answer's first audible sample the latest end may be taken back, in ms; 0: never."""
@@ -159,6 +156,11 @@ class Question:
 
     refused_start: tuple[object, int] | None = None
     """(pause, session ms): the latest start of a reply that was not made because it would not have paid."""
+
+    def end(self, *, overlong: bool) -> None:
+        """Record that the user's speech has ended, `overlong`: by its deadline."""
+        if self.revisable is not Revisable.SETTLED:
+            self.revisable = Revisable.OVERLONG if overlong else Revisable.OPEN
 
     @property
     def text(self) -> str:
@@ -320,8 +322,10 @@ class Turn:
     """
 
     speculation_failed: bool = False
-    """A speculative reply failed or was in the way: the LLM request is repeated at the turn's end. This is no
-    place in the queue: the turn is not over.
+    """A speculative reply failed or was in the way: the LLM request is repeated at the turn's end.
+
+    This is no state: it is a fact of the turn's past that lasts through all of its revisions, and that any place, gate
+    or question may have.
     """
 
     place: Place | None = None

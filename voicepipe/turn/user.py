@@ -242,7 +242,7 @@ class UserSide:
             turn.question.reversible_ms, effects_ms = decision.reversible_ms, decision.effects_ms
         turn.marks[attribution.END_DUE] = min(now_ms, due_ms)
         self._move(User.ENDED)
-        turn.question.overlong = overlong
+        turn.question.end(overlong=overlong)
         turn.marks[attribution.ENDED] = now_ms
         effects.hold(self._context, turn, effects_ms, now_ms)
         self._context.notify(a.InputSpeechStopped(utterance.item_id, utterance.audio_end_ms))
