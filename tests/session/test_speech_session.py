@@ -19,10 +19,11 @@ from voicepipe.router.speech_to_speech import ObservedSpeechModel
 from voicepipe.session.speech_model import SpeechSession, SpeechStage
 from voicepipe.session.speech_reply import passages_as_system_message
 from voicepipe.testing.waiting import WAIT_S
+from voicepipe.turn.cost import Price
 
 REQUEST = ModelRequest(model="m", messages=(Content("user", (Text("Hello"),)),))
 SOUND = np.full(2_400, 1_000, dtype=np.int16)
-PRICE = SpeechPrice(text_input_usd=1, audio_input_usd=2, text_output_usd=3, audio_output_usd=4)
+PRICE = SpeechPrice(text=Price(1, 3), audio=Price(2, 4))
 
 
 class Conversation:

@@ -11,6 +11,7 @@ from voicepipe.config.settings import Settings
 from voicepipe.errors import ConfigError
 from voicepipe.ports.speech_price import SpeechPrice
 from voicepipe.registry import Spec
+from voicepipe.turn.cost import Price
 from voicepipe.wiring.prices import Prices, speech_price_of
 from voicepipe.wiring.speech_routing import SpeechRouting
 
@@ -34,7 +35,7 @@ def test_an_agent_has_its_model_with_the_published_price(tmp_path: Path) -> None
     assert stage is not None
     assert (stage.model.name, stage.name, stage.voice, stage.timeout_ms) == (MODEL, "gpt-realtime", "marin", 3_000)
     assert stage.price is not None
-    assert stage.price.audio_input_usd == 32.0
+    assert stage.price.audio.input_usd == 32.0
     assert stage.options("cedar", 1.0).voice == "marin"
 
 
@@ -55,9 +56,7 @@ def test_two_agents_share_a_model_and_its_circuit_breaker(tmp_path: Path) -> Non
 def test_the_settings_have_the_last_word_on_prices(tmp_path: Path) -> None:
     spec = Spec.parse(MODEL)
     audio_only = with_prices(tmp_path, audio_input_usd_per_million=5.0)
-    assert speech_price_of(audio_only, spec) == SpeechPrice(
-        text_input_usd=5.0, audio_input_usd=5.0, text_output_usd=5.0, audio_output_usd=5.0
-    )
+    assert speech_price_of(audio_only, spec) == SpeechPrice(text=Price(5.0, 5.0), audio=Price(5.0, 5.0))
     every = with_prices(
         tmp_path,
         audio_input_usd_per_million=5.0,
@@ -65,9 +64,7 @@ def test_the_settings_have_the_last_word_on_prices(tmp_path: Path) -> None:
         input_usd_per_million=1.0,
         output_usd_per_million=2.0,
     )
-    assert speech_price_of(every, spec) == SpeechPrice(
-        text_input_usd=1.0, audio_input_usd=5.0, text_output_usd=2.0, audio_output_usd=6.0
-    )
+    assert speech_price_of(every, spec) == SpeechPrice(text=Price(1.0, 2.0), audio=Price(5.0, 6.0))
 
 
 def test_a_model_without_a_price_is_named_for_tokens_that_limit_spending(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from voicepipe.turn.cost import Price
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeechUsage:
@@ -38,23 +40,12 @@ class SpeechUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeechPrice:
-    """The price of a speech-to-speech model for a million tokens, in USD."""
+    """The price of a speech-to-speech model: one for its tokens of text, one for those of audio."""
 
-    text_input_usd: float
-    audio_input_usd: float
-    text_output_usd: float
-    audio_output_usd: float
-    cached_text_usd: float | None = None
-    """Of the input, the price of text read from the provider's cache; None: as the rest of it."""
-
-    cached_audio_usd: float | None = None
-    """Likewise, of audio."""
+    text: Price
+    audio: Price
 
     def cost_usd(self, usage: SpeechUsage) -> float:
-        """Return the cost of an answer."""
-        cached_text_usd = self.text_input_usd if self.cached_text_usd is None else self.cached_text_usd
-        cached_audio_usd = self.audio_input_usd if self.cached_audio_usd is None else self.cached_audio_usd
-        usd = (usage.text_input - usage.cached_text) * self.text_input_usd + usage.cached_text * cached_text_usd
-        usd += (usage.audio_input - usage.cached_audio) * self.audio_input_usd + usage.cached_audio * cached_audio_usd
-        usd += usage.text_output * self.text_output_usd + usage.audio_output * self.audio_output_usd
-        return usd / 1_000_000
+        """Return the cost of an answer in USD."""
+        text_usd = self.text.cost_usd(usage.text_input, usage.text_output, usage.cached_text)
+        return text_usd + self.audio.cost_usd(usage.audio_input, usage.audio_output, usage.cached_audio)

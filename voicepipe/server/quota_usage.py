@@ -26,7 +26,10 @@ class QuotaExceeded(TooManyRequests):
 
 
 class QuotaUsage:
-    """Usage of the quotas of one session or request."""
+    """Usage of the quotas of one session or request; a part of `UsageLimits`.
+
+    Slots and the reservation of one at minting use it alone: there the limits of a client secret don't count.
+    """
 
     def __init__(self, quotas: tuple[Quota, ...], cluster: Cluster) -> None:
         self._quotas, self._cluster = quotas, cluster

@@ -39,7 +39,9 @@ def tts_usd(n_chars: int, usd_per_million: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """The price of a language model for a million tokens, in USD."""
+    """The price of a model for a million tokens of one kind, in USD. An LLM has one kind, a speech-to-speech model has
+    text and audio.
+    """
 
     input_usd: float
     output_usd: float

@@ -38,13 +38,12 @@ def speech_price_of(settings: Settings, spec: Spec) -> SpeechPrice | None:
         return published_speech_price(spec, entry.base_url)
     audio_output_usd = audio_usd if entry.audio_output_usd_per_million is None else entry.audio_output_usd_per_million
     read_usd, written_usd = entry.input_usd_per_million, entry.output_usd_per_million
-    return SpeechPrice(
-        text_input_usd=audio_usd if read_usd is None else read_usd,
-        audio_input_usd=audio_usd,
-        text_output_usd=audio_output_usd if written_usd is None else written_usd,
-        audio_output_usd=audio_output_usd,
-        cached_text_usd=entry.cached_usd_per_million,
+    text = Price(
+        audio_usd if read_usd is None else read_usd,
+        audio_output_usd if written_usd is None else written_usd,
+        entry.cached_usd_per_million,
     )
+    return SpeechPrice(text=text, audio=Price(audio_usd, audio_output_usd))
 
 
 def stt_usd_per_minute_of(settings: Settings, spec: Spec) -> float | None:

@@ -6,6 +6,7 @@ from typing import Final
 
 from voicepipe.ports.speech_price import SpeechPrice
 from voicepipe.providers.vendor import Api, KnownProvider, SpeechModelFacts, Vendor
+from voicepipe.turn.cost import Price
 
 VENDOR: Final = Vendor(
     apis=(
@@ -34,7 +35,7 @@ VENDOR: Final = Vendor(
             kind="gemini_live",
             input_format="PCM16 16 kHz",
             interrupted="another connection, which is told what was heard",
-            price=SpeechPrice(text_input_usd=0.5, audio_input_usd=3.0, text_output_usd=2.0, audio_output_usd=12.0),
+            price=SpeechPrice(text=Price(0.5, 2.0), audio=Price(3.0, 12.0)),
             source="Gemini API pricing, native audio, 2025",
         ),
     ),

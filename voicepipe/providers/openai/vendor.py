@@ -6,6 +6,7 @@ from typing import Final
 
 from voicepipe.ports.speech_price import SpeechPrice
 from voicepipe.providers.vendor import Api, KnownProvider, Option, SpeechFacts, SpeechModelFacts, Vendor
+from voicepipe.turn.cost import Price
 
 VENDOR: Final = Vendor(
     apis=(
@@ -85,14 +86,7 @@ VENDOR: Final = Vendor(
             kind="openai_realtime",
             input_format="PCM16 24 kHz",
             interrupted="`conversation.item.truncate`",
-            price=SpeechPrice(
-                text_input_usd=0.6,
-                audio_input_usd=10.0,
-                text_output_usd=2.4,
-                audio_output_usd=20.0,
-                cached_text_usd=0.06,
-                cached_audio_usd=0.3,
-            ),
+            price=SpeechPrice(text=Price(0.6, 2.4, cached_usd=0.06), audio=Price(10.0, 20.0, cached_usd=0.3)),
             source="OpenAI docs, gpt-realtime-mini, 2025",
         ),
         SpeechModelFacts(
@@ -101,14 +95,7 @@ VENDOR: Final = Vendor(
             kind="openai_realtime",
             input_format="PCM16 24 kHz",
             interrupted="`conversation.item.truncate`",
-            price=SpeechPrice(
-                text_input_usd=4.0,
-                audio_input_usd=32.0,
-                text_output_usd=16.0,
-                audio_output_usd=64.0,
-                cached_text_usd=0.4,
-                cached_audio_usd=0.4,
-            ),
+            price=SpeechPrice(text=Price(4.0, 16.0, cached_usd=0.4), audio=Price(32.0, 64.0, cached_usd=0.4)),
             source="OpenAI docs, gpt-realtime, 2025",
         ),
     ),

@@ -101,7 +101,11 @@ def common(several: tuple[TranscriberCapabilities, ...]) -> TranscriberCapabilit
 
 
 class FailoverStream:
-    """Meets `TranscriptStream`. `run` it as a task."""
+    """Meets `TranscriptStream`. `run` it as a task.
+
+    This is no race (`router/race.py`): a race is over with the first output of one request, for which several
+    candidates may run side by side. Here one transcriber serves a whole session, and the next gets the audio again.
+    """
 
     def __init__(
         self,
