@@ -42,6 +42,11 @@ NAMELESS = {"manager", "handler", "utils", "util", "base", "common"}
 MAX_LINES = 600
 """Refused above. At 400 ask which second noun has moved in; a file is cut by noun, never to satisfy a length."""
 
+MAX_FUNCTION_LINES = 60
+"""Refused above, from the signature to the last line, with the docstring. Functions have around ten lines; one of more
+than 60 has a second part, which gets an object or a function of its own.
+"""
+
 ONE_VENDOR_ELSEWHERE = {
     ("server.gateway.default_models", "gemini"): "names of models that clients send to any server",
     ("bench.load.processes", "deepgram"): "the fake STT of the load bench has its messages",
@@ -191,6 +196,17 @@ def too_long(sources: Sources) -> list[str]:
     return [module for module, source in sources.items() if source.count("\n") > MAX_LINES]
 
 
+def long_functions(sources: Sources) -> list[str]:
+    """Functions with a part that belongs elsewhere."""
+    return [
+        f"{module}:{node.lineno} {node.name}: {n_lines} lines"
+        for module, source in sources.items()
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (n_lines := (node.end_lineno or node.lineno) - node.lineno + 1) > MAX_FUNCTION_LINES
+    ]
+
+
 def vendors_elsewhere(sources: Sources) -> list[str]:
     """Names of a vendor outside its package, its fake and the two lists."""
     lists = {"providers.built_in", "testing.fakes.vendor_rules"}
@@ -247,6 +263,7 @@ RULES: list[Rule] = [
     ownerless_tasks,
     unnamed,
     too_long,
+    long_functions,
     vendors_elsewhere,
     stubs,
 ]
@@ -259,6 +276,14 @@ RULES: list[Rule] = [
 def test_package_follows_its_rules(rule: Rule) -> None:
     """Nothing is wrong with the package as it stands."""
     assert rule(server()) == []
+
+
+@pytest.mark.parametrize("folder", ["deploy", "tests"])
+def test_functions_outside_the_package_are_as_short(folder: str) -> None:
+    """The tools and the tests are held to the same number of lines."""
+    sources = {str(path): path.read_text() for path in (PACKAGE.parent / folder).rglob("*.py")}
+    assert sources
+    assert long_functions(sources) == []
 
 
 def test_every_package_has_a_layer() -> None:
@@ -288,6 +313,8 @@ WRONG: list[tuple[Rule, Sources]] = [
     (unnamed, {"session.utils": ""}),
     (unnamed, {"session.reply": "class SessionManager: ..."}),
     (too_long, {"session.reply": "x = 1\n" * 601}),
+    (long_functions, {"session.reply": "def run():\n" + "    x = 1\n" * 60}),
+    (long_functions, {"session.reply": "class Reply:\n    async def run(self):\n" + "        x = 1\n" * 60}),
     (vendors_elsewhere, {"registry": "KINDS = ['deepgram']"}),
     (vendors_elsewhere, {"providers.rime.tts": "from voicepipe.providers.deepgram import tts"}),
     (vendors_elsewhere, {"testing.fakes.rime_tts": "class FakeDeepgram: ..."}),

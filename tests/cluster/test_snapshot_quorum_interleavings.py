@@ -178,6 +178,7 @@ class World:
     host: Node | None = None
     is_calm: bool = False
     nodes: list[Node] = field(default_factory=list)
+    serving: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     acquirers: set[str] = field(default_factory=set)
     n_nodes: int = 0
     lines: list[str] = field(default_factory=list)
@@ -253,120 +254,143 @@ class World:
             return
         assert not self.is_calm, "(c) the client can't resume"
 
+    # --- what happens -------------------------------------------------------------------------
 
-async def run(seed: int, connection: redis.Redis) -> World:
-    rng = random.Random(seed)
-    world = World(rng, [Server(connection, f"{seed}:{number}:") for number in range(3)])
-    serving: dict[str, asyncio.Task[None]] = {}
-
-    async def start() -> None:
+    async def start(self) -> None:
         ready: asyncio.Future[Node] = asyncio.get_running_loop().create_future()
-        task = asyncio.create_task(world.serve(ready))
+        task = asyncio.create_task(self.serve(ready))
         node = await ready
-        serving[node.name] = task
-        world.nodes.append(node)
+        self.serving[node.name] = task
+        self.nodes.append(node)
 
-    async def kill(node: Node) -> None:
-        world.say(f"{node.name} dies")
-        world.nodes.remove(node)
-        serving[node.name].cancel()
-        await asyncio.gather(serving.pop(node.name), return_exceptions=True)
-        if world.host is node:
-            world.host = None
+    async def kill(self, node: Node) -> None:
+        self.say(f"{node.name} dies")
+        self.nodes.remove(node)
+        self.serving[node.name].cancel()
+        await asyncio.gather(self.serving.pop(node.name), return_exceptions=True)
+        if self.host is node:
+            self.host = None
 
-    def check() -> None:
-        for node in world.nodes:
+    def check(self) -> None:
+        for node in self.nodes:
             if node.running is not None and node.running.done() and not node.running.cancelled():
                 node.running.result()
 
-    for _ in range(3):
-        await start()
-    world.host = world.nodes[0]
-    world.host.run(world.secret, "")
-    await world.stored.wait()  # before that no client has a secret
-    try:
-        for _ in range(STEPS):
-            await asyncio.sleep(rng.choice((0.0, 0.05, 0.5)) * rng.random())
-            check()
-            match rng.randrange(6):
-                case 0 | 1:
-                    await world.resume(rng.choice(world.nodes))
-                case 2 if world.host is not None and world.host.running is not None:
-                    # The client reconnects to the same node, which renews its secret, and waits for its write.
-                    world.n_secrets += 1
-                    host = world.host
-                    host.digest, host.former = f"secret{world.n_secrets}", ""
-                    while host.running is not None and host.stored != host.digest:
-                        await asyncio.sleep(0.5)
-                        check()
-                        if rng.random() < 0.2:
-                            world.wake_one()
-                    if host.running is not None:
-                        world.secret = host.digest
-                        world.say(f"{host.name} renews the secret: {world.secret}")
-                case 3:
-                    node = await world.elsewhere(rng.choice(world.nodes))
-                    cut = asyncio.create_task(world.resume(node))
-                    await asyncio.sleep(rng.random() * 0.01)
-                    cancelled = cut.cancel()
-                    with suppress(asyncio.CancelledError):
-                        await cut
-                    world.say(f"cut resume at {node.name} {cancelled}; secret {world.secret}")
-                    if rng.random() < 0.5:
-                        await kill(node)
-                        await start()
-                    if world.host is None or world.host.running is None:
-                        await world.resume(rng.choice(world.nodes))
-                case 4:
-                    hung = rng.choice(world.servers)
-                    if hung.is_hung:
-                        world.say("a server wakes")
-                        hung.wake(rng)
-                    elif sum(server.is_hung for server in world.servers) < 2:
-                        world.say(f"server {world.servers.index(hung)} hangs")
-                        hung.is_hung = True
-                case _ if world.host is not None:
-                    await kill(world.host)
-                    await start()
-                    await world.resume(rng.choice(world.nodes))
-        world.is_calm = True
-        for server in world.servers:
-            server.wake(rng)
-        world.say("calm")
+    async def begin(self) -> None:
+        """Have three nodes, one of which has the session and has stored it: before, no client has a secret."""
+        for _ in range(3):
+            await self.start()
+        self.host = self.nodes[0]
+        self.host.run(self.secret, "")
+        await self.stored.wait()
+
+    async def step(self) -> None:
+        rng = self.rng
+        await asyncio.sleep(rng.choice((0.0, 0.05, 0.5)) * rng.random())
+        self.check()
+        match rng.randrange(6):
+            case 0 | 1:
+                await self.resume(rng.choice(self.nodes))
+            case 2 if self.host is not None and self.host.running is not None:
+                await self.reconnect(self.host)
+            case 3:
+                await self.cut_resume()
+            case 4:
+                self.hang_or_wake(rng.choice(self.servers))
+            case _ if self.host is not None:
+                await self.kill(self.host)
+                await self.start()
+                await self.resume(rng.choice(self.nodes))
+
+    async def reconnect(self, host: Node) -> None:
+        """Have the client reconnect to the same node, which renews its secret, and wait for its write."""
+        self.n_secrets += 1
+        host.digest, host.former = f"secret{self.n_secrets}", ""
+        while host.running is not None and host.stored != host.digest:
+            await asyncio.sleep(0.5)
+            self.check()
+            if self.rng.random() < 0.2:
+                self.wake_one()
+        if host.running is not None:
+            self.secret = host.digest
+            self.say(f"{host.name} renews the secret: {self.secret}")
+
+    async def cut_resume(self) -> None:
+        rng = self.rng
+        node = await self.elsewhere(rng.choice(self.nodes))
+        cut = asyncio.create_task(self.resume(node))
+        await asyncio.sleep(rng.random() * 0.01)
+        cancelled = cut.cancel()
+        with suppress(asyncio.CancelledError):
+            await cut
+        self.say(f"cut resume at {node.name} {cancelled}; secret {self.secret}")
+        if rng.random() < 0.5:
+            await self.kill(node)
+            await self.start()
+        if self.host is None or self.host.running is None:
+            await self.resume(rng.choice(self.nodes))
+
+    def hang_or_wake(self, server: Server) -> None:
+        if server.is_hung:
+            self.say("a server wakes")
+            server.wake(self.rng)
+        elif sum(server.is_hung for server in self.servers) < 2:
+            self.say(f"server {self.servers.index(server)} hangs")
+            server.is_hung = True
+
+    async def calm_down(self) -> Server:
+        """Have nothing fail any more but one server, which is returned; the session goes on, also at another node."""
+        self.is_calm = True
+        for server in self.servers:
+            server.wake(self.rng)
+        self.say("calm")
         await asyncio.sleep(12)
-        check()
-        away = rng.choice(world.servers)
+        self.check()
+        away = self.rng.choice(self.servers)
         away.is_hung = True
-        world.say(f"server {world.servers.index(away)} hangs, all else is well")
-        before = world.n_stored
-        if world.host is not None and world.host.running is not None:
+        self.say(f"server {self.servers.index(away)} hangs, all else is well")
+        before = self.n_stored
+        if self.host is not None and self.host.running is not None:
             await asyncio.sleep(10)
-            check()
-            assert world.n_stored > before, "(c) the owner can't write while one server is away"
-        if world.host is not None:
-            await kill(world.host)
-            await start()
-        await world.resume(rng.choice(world.nodes))
+            self.check()
+            assert self.n_stored > before, "(c) the owner can't write while one server is away"
+        if self.host is not None:
+            await self.kill(self.host)
+            await self.start()
+        await self.resume(self.rng.choice(self.nodes))
         await asyncio.sleep(10)
-        check()
-        assert world.host is not None
-        owner = world.host
+        self.check()
+        return away
+
+    async def delete(self, away: Server) -> None:
+        """Have the owner delete the session while a server is away, which then comes back, and another goes."""
+        owner = self.host
+        assert owner is not None
         assert owner.running is not None
         owner.running.cancel()
         await owner.store.delete_snapshot(SESSION, owner=owner.name)
-        world.say("deleted")
-        away.wake(rng)
-        (rng.choice(world.servers)).is_hung = True
+        self.say("deleted")
+        away.wake(self.rng)
+        (self.rng.choice(self.servers)).is_hung = True
         await asyncio.sleep(10)
-        for node in world.nodes:
+        for node in self.nodes:
             assert not await node.store.has_snapshot(SESSION), "(d) the deleted session is back"
+
+
+async def run(seed: int, connection: redis.Redis) -> World:
+    world = World(random.Random(seed), [Server(connection, f"{seed}:{number}:") for number in range(3)])
+    await world.begin()
+    try:
+        for _ in range(STEPS):
+            await world.step()
+        await world.delete(await world.calm_down())
     except BaseException:
         sys.stderr.write("\n".join(world.lines) + "\n")
         raise
     finally:
-        for task in serving.values():
+        for task in world.serving.values():
             task.cancel()
-        await asyncio.gather(*serving.values(), return_exceptions=True)
+        await asyncio.gather(*world.serving.values(), return_exceptions=True)
     return world
 
 

@@ -50,6 +50,54 @@ def test_registry_finds_it() -> None:
     assert factory("gemini", "llm", key="agents.default.llm") is open_model
 
 
+WHOLE_REQUEST: Any = {
+    "systemInstruction": {"parts": [{"text": "Be brief."}]},
+    "contents": [
+        {
+            "role": "user",
+            "parts": [
+                {"text": "Where?"},
+                {"inlineData": {"mimeType": "image/jpeg", "data": "QUJD"}},
+                {"fileData": {"fileUri": "https://x.example/p.png"}},
+            ],
+        },
+        {
+            "role": "model",
+            "parts": [
+                {"functionCall": {"name": "look_up", "args": {"x": 1}}},
+                {"functionCall": {"name": "stop", "args": {}}},
+            ],
+        },
+        {
+            "role": "user",
+            "parts": [
+                {"functionResponse": {"name": "look_up", "response": {"city": "Oslo"}}},
+                {"functionResponse": {"name": "stop", "response": {"result": "stopped"}}},
+            ],
+        },
+    ],
+    "tools": [
+        {
+            "functionDeclarations": [
+                {
+                    "name": "look_up",
+                    "description": "Looks up.",
+                    "parametersJsonSchema": {"type": "object", "additionalProperties": False},
+                }
+            ]
+        }
+    ],
+    "toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["look_up"]}},
+    "generationConfig": {
+        "maxOutputTokens": 50,
+        "temperature": 0.5,
+        "thinkingConfig": {"thinkingBudget": 0},
+        "topP": 0.9,
+    },
+}
+"""The body of the request below."""
+
+
 async def test_request_as_a_whole(vendor: FakeVendor, settings: Settings) -> None:
     extra = '{"generationConfig": {"thinkingConfig": {"thinkingBudget": 0}}}'
     model = open_model(SPEC, settings(model_extra=extra, llm_extra='{"generationConfig": {"topP": 0.9}}'))
@@ -74,51 +122,7 @@ async def test_request_as_a_whole(vendor: FakeVendor, settings: Settings) -> Non
         ),
     )
     received = await vendor.llm.nth(0)
-    assert received.question == {
-        "systemInstruction": {"parts": [{"text": "Be brief."}]},
-        "contents": [
-            {
-                "role": "user",
-                "parts": [
-                    {"text": "Where?"},
-                    {"inlineData": {"mimeType": "image/jpeg", "data": "QUJD"}},
-                    {"fileData": {"fileUri": "https://x.example/p.png"}},
-                ],
-            },
-            {
-                "role": "model",
-                "parts": [
-                    {"functionCall": {"name": "look_up", "args": {"x": 1}}},
-                    {"functionCall": {"name": "stop", "args": {}}},
-                ],
-            },
-            {
-                "role": "user",
-                "parts": [
-                    {"functionResponse": {"name": "look_up", "response": {"city": "Oslo"}}},
-                    {"functionResponse": {"name": "stop", "response": {"result": "stopped"}}},
-                ],
-            },
-        ],
-        "tools": [
-            {
-                "functionDeclarations": [
-                    {
-                        "name": "look_up",
-                        "description": "Looks up.",
-                        "parametersJsonSchema": {"type": "object", "additionalProperties": False},
-                    }
-                ]
-            }
-        ],
-        "toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["look_up"]}},
-        "generationConfig": {
-            "maxOutputTokens": 50,
-            "temperature": 0.5,
-            "thinkingConfig": {"thinkingBudget": 0},
-            "topP": 0.9,
-        },
-    }
+    assert received.question == WHOLE_REQUEST
     assert received.headers["x-goog-api-key"] == "sk-test-0123456789"
     assert "Authorization" not in received.headers
 

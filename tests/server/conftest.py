@@ -6,11 +6,11 @@ import asyncio
 import hmac
 import json
 from base64 import urlsafe_b64encode
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import aiohttp
 import pytest
@@ -287,20 +287,163 @@ async def at_once(session_id: str) -> None:
     """The records of each session are stored."""
 
 
+AGENTS: Final = {"default": "default", "support": "support", "helper": "support"}
+"""Names and aliases of agents -> agents."""
+
+
+@dataclass
+class Opened:
+    """The sessions that a server opens, and what the test has them do."""
+
+    grants: list[SessionGrant] = field(default_factory=list)
+    sessions: list[FakeSession] = field(default_factory=list)
+    talks: list[Talk] = field(default_factory=lambda: [echo])
+    missing: list[str] = field(default_factory=list)
+    broken: list[Exception] = field(default_factory=list)
+
+    def open(
+        self, grant: SessionGrant, on_record: Callable[[TurnRecord], None], charge: Callable[[float], None]
+    ) -> FakeSession:
+        """Open a session that talks as the latest of `talks`, or fail with the first of `broken`."""
+        if self.broken:
+            raise self.broken[0]
+        self.grants.append(grant)
+        self.sessions.append(FakeSession(self.talks[-1], on_record))
+        return self.sessions[-1]
+
+
+@dataclass(frozen=True)
+class Stores:
+    """What a server stores."""
+
+    turns: SqliteTurnStore
+    responses: ResponseStore
+    webhook_queue: WebhookQueue | None
+
+
+@asynccontextmanager
+async def stores_in(folder: Path, *, with_webhooks: bool) -> AsyncIterator[Stores]:
+    turns = await SqliteTurnStore.open(folder / "turns.sqlite3")
+    responses = ResponseStore(folder / FILE_NAME, max_bytes=0, keep_s=0, health=new_health())
+    queue = WebhookQueue(await QueueFile.open(folder / "webhooks.sqlite3")) if with_webhooks else None
+    try:
+        yield Stores(turns, responses, queue)
+    finally:
+        await turns.close()
+        await responses.close()
+        if queue is not None:
+            await queue.close()
+
+
+def pages_in(folder: Path) -> Path:
+    pages = folder / "pages"
+    pages.mkdir()
+    for name, text in PAGES.items():
+        (pages / name).write_text(text)
+    return pages
+
+
+def token_issuer_of(key_store: KeyStore, cluster: MemoryCluster, unpriced: str | None) -> TokenIssuer:
+    return TokenIssuer(
+        key_store=key_store,
+        cluster=cluster,
+        agent_named=AGENTS.get,
+        start_config=lambda grant: SessionConfig.start(
+            session_id=grant.session_id,
+            model=grant.model,
+            voice="heart",
+            instructions=f"I am {grant.agent}.",
+            expires_at=grant.expires_at,
+        ),
+        unpriced=lambda agent: unpriced,
+    )
+
+
+def authenticator_of(
+    settings: ServerSettings,
+    key_store: KeyStore,
+    api_keys: ApiKeys,
+    cluster: MemoryCluster,
+    *,
+    burst: int,
+    on_loopback: bool,
+) -> Authenticator:
+    return Authenticator(
+        key_store=key_store,
+        api_keys=api_keys,
+        cluster=cluster,
+        attempts=FailedAttempts(AttemptOptions(burst=burst)),
+        on_loopback=on_loopback,
+        proxies=settings.proxies,
+        allow_query=settings.query_token,
+        allowed_origins=settings.allowed_origins,
+        talk_page_tokens=settings.talk_page_tokens,
+    )
+
+
+@asynccontextmanager
+async def serving(
+    folder: Path,
+    *,
+    on_loopback: bool = True,
+    burst: int = 10,
+    unpriced: str | None = None,
+    key_files: tuple[Path, ...] = (),
+    webhooks: Sequence[Webhook] = (),
+    head_room: HeadRoom | None = None,
+    parts: Mapping[str, Any],
+    **options: Any,
+) -> AsyncIterator[Server]:
+    """`parts`: of the context."""
+    settings = ServerSettings(**{"port": 0, "data_dir": str(folder), "drain_ms": 0, **options})
+    keys = [read_pem(path) for path in key_files]
+    api_keys, cluster, opened = ApiKeys(folder), MemoryCluster(), Opened()
+    key_store = KeyStore(folder, signing=[key for key in keys if isinstance(key, SigningKey)])
+    async with stores_in(folder, with_webhooks=bool(webhooks)) as stores:
+        sender = Webhooks(webhooks, stores.webhook_queue)
+        context = ServerContext(
+            options=settings,
+            authenticator=authenticator_of(
+                settings, key_store, api_keys, cluster, burst=burst, on_loopback=on_loopback
+            ),
+            live_sessions=LiveSessions(cluster, max_sessions=settings.max_sessions, head_room=head_room),
+            token_issuer=token_issuer_of(key_store, cluster, unpriced),
+            key_store=key_store,
+            cluster=cluster,
+            turns=stores.turns,
+            tls=await asyncio.to_thread(tls_context, settings, folder),
+            pages=pages_in(folder),
+            agent_named=AGENTS.get,
+            agent_for=lambda metadata: "support" if ("desk", "support") in metadata else None,
+            session_limit_s=lambda agent: settings.max_session_s,
+            agent_choices=lambda: (AgentChoice("default", ("heart",)), AgentChoice("support", None)),
+            open_session=opened.open,
+            chat_models=NoModels(),
+            response_cache=ResponseCache(ResponseCacheSettings(), NoModels()),
+            chat_slots=RequestSlots("chats", settings.max_chats, settings.max_project_chats),
+            embedding_models=NoEmbeddings(),
+            responses=stores.responses,
+            audio_models=NoSound(),
+            audio_slots=RequestSlots("sounds", settings.max_audio, settings.max_project_audio),
+            healths=lambda: (WELL, REFUSED),
+            missing=lambda: tuple(opened.missing),
+            webhooks=sender,
+            session_events=SessionEvents(sender),
+            **parts,
+        )
+        async with listening(context) as base, aiohttp.ClientSession() as http, asyncio.TaskGroup() as group:
+            watch = group.create_task(watch_revocations(cluster, context.registries))
+            yield Server(context, api_keys, base, http, **vars(opened))
+            watch.cancel()
+
+
 @pytest.fixture
 def serve(tmp_path: Path) -> Serve:
     """`async with serve(max_sessions=1, ...) as server:`; on_loopback=False stands for a public address."""
 
-    @asynccontextmanager
-    async def serving(
+    def serve(
         *,
-        on_loopback: bool = True,
-        burst: int = 10,
-        unpriced: str | None = None,
-        key_files: tuple[Path, ...] = (),
-        webhooks: Sequence[Webhook] = (),
         quotas: Quotas = NO_QUOTAS,
-        head_room: HeadRoom | None = None,
         other_sessions: OtherSessions | None = None,
         other_rtc_calls: OtherRtcCalls | None = None,
         session_snapshots: SessionSnapshots | None = None,
@@ -308,102 +451,19 @@ def serve(tmp_path: Path) -> Serve:
         presence: NodePresence | None = None,
         records_written: Callable[[str], Awaitable[None]] = at_once,
         **options: Any,
-    ) -> AsyncIterator[Server]:
-        settings = ServerSettings(**{"port": 0, "data_dir": str(tmp_path), "drain_ms": 0, **options})
-        keys = [read_pem(path) for path in key_files]
-        api_keys, cluster = ApiKeys(tmp_path), MemoryCluster()
-        key_store = KeyStore(tmp_path, signing=[key for key in keys if isinstance(key, SigningKey)])
-        grants: list[SessionGrant] = []
-        sessions: list[FakeSession] = []
-        talks: list[Talk] = [echo]
-        missing: list[str] = []
-        broken: list[Exception] = []
+    ) -> AbstractAsyncContextManager[Server]:
+        parts = {
+            "quotas": quotas,
+            "other_sessions": other_sessions,
+            "other_rtc_calls": other_rtc_calls,
+            "session_snapshots": session_snapshots,
+            "left_snapshots": left_snapshots,
+            "presence": presence,
+            "records_written": records_written,
+        }
+        return serving(tmp_path, parts=parts, **options)
 
-        def open_session(
-            grant: SessionGrant, on_record: Callable[[TurnRecord], None], charge: Callable[[float], None]
-        ) -> FakeSession:
-            if broken:
-                raise broken[0]
-            grants.append(grant)
-            sessions.append(FakeSession(talks[-1], on_record))
-            return sessions[-1]
-
-        agent_named = {"default": "default", "support": "support", "helper": "support"}.get
-
-        pages = tmp_path / "pages"
-        pages.mkdir()
-        for name, text in PAGES.items():
-            (pages / name).write_text(text)
-        turns = await SqliteTurnStore.open(tmp_path / "turns.sqlite3")
-        queue = WebhookQueue(await QueueFile.open(tmp_path / "webhooks.sqlite3")) if webhooks else None
-        context = ServerContext(
-            options=settings,
-            authenticator=Authenticator(
-                key_store=key_store,
-                api_keys=api_keys,
-                cluster=cluster,
-                attempts=FailedAttempts(AttemptOptions(burst=burst)),
-                on_loopback=on_loopback,
-                proxies=settings.proxies,
-                allow_query=settings.query_token,
-                allowed_origins=settings.allowed_origins,
-                talk_page_tokens=settings.talk_page_tokens,
-            ),
-            live_sessions=LiveSessions(cluster, max_sessions=settings.max_sessions, head_room=head_room),
-            quotas=quotas,
-            token_issuer=TokenIssuer(
-                key_store=key_store,
-                cluster=cluster,
-                agent_named=agent_named,
-                start_config=lambda grant: SessionConfig.start(
-                    session_id=grant.session_id,
-                    model=grant.model,
-                    voice="heart",
-                    instructions=f"I am {grant.agent}.",
-                    expires_at=grant.expires_at,
-                ),
-                unpriced=lambda agent: unpriced,
-            ),
-            key_store=key_store,
-            cluster=cluster,
-            turns=turns,
-            tls=await asyncio.to_thread(tls_context, settings, tmp_path),
-            pages=pages,
-            agent_named=agent_named,
-            agent_for=lambda metadata: "support" if ("desk", "support") in metadata else None,
-            session_limit_s=lambda agent: settings.max_session_s,
-            agent_choices=lambda: (AgentChoice("default", ("heart",)), AgentChoice("support", None)),
-            open_session=open_session,
-            chat_models=NoModels(),
-            response_cache=ResponseCache(ResponseCacheSettings(), NoModels()),
-            chat_slots=RequestSlots("chats", settings.max_chats, settings.max_project_chats),
-            embedding_models=NoEmbeddings(),
-            responses=(responses := ResponseStore(tmp_path / FILE_NAME, max_bytes=0, keep_s=0, health=new_health())),
-            audio_models=NoSound(),
-            audio_slots=RequestSlots("sounds", settings.max_audio, settings.max_project_audio),
-            healths=lambda: (WELL, REFUSED),
-            missing=lambda: tuple(missing),
-            webhooks=(sender := Webhooks(webhooks, queue)),
-            session_events=SessionEvents(sender),
-            other_sessions=other_sessions,
-            other_rtc_calls=other_rtc_calls,
-            session_snapshots=session_snapshots,
-            left_snapshots=left_snapshots,
-            records_written=records_written,
-            presence=presence,
-        )
-        try:
-            async with listening(context) as base, aiohttp.ClientSession() as http, asyncio.TaskGroup() as group:
-                watch = group.create_task(watch_revocations(cluster, context.registries))
-                yield Server(context, api_keys, base, http, grants, sessions, talks, missing, broken)
-                watch.cancel()
-        finally:
-            await turns.close()
-            await responses.close()
-            if queue is not None:
-                await queue.close()
-
-    return serving
+    return serve
 
 
 @dataclass

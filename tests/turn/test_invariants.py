@@ -75,13 +75,10 @@ class World:
     outputs: dict[str, str] = field(default_factory=dict)
 
     def event(self, action: str, pick: int) -> e.Event | None:
+        return self._users_event(action, pick) or self._clients_event(action, pick) or self._replys_event(action, pick)
+
+    def _users_event(self, action: str, pick: int) -> e.Event | None:
         now_ms = self.driver.now_ms
-        running = [key for key in self.replies if key not in self.stopped]
-        turn, revision = running[pick % len(running)] if running else (1, 0)
-        clause = self.clauses.get((turn, revision), 0)
-        items = [item.id for item in self.driver.core.context.conversation.items] or ["nobody"]
-        item_id = items[pick % len(items)]
-        manual = TurnSettings(detection="none")
         match action:
             case "start":
                 return e.SpeechStarted(now_ms - 60, now_ms)
@@ -105,6 +102,14 @@ class World:
                 return e.TranscriptGrew(self.utterance, "words and more " + "x" * pick)
             case "stt_failed":
                 return e.TranscriberFailed(self.utterance, "fake/stt", "broke")
+            case "silent":
+                return e.SilenceCommitted(now_ms)
+        return None
+
+    def _clients_event(self, action: str, pick: int) -> e.Event | None:
+        items = [item.id for item in self.driver.core.context.conversation.items] or ["nobody"]
+        item_id = items[pick % len(items)]
+        match action:
             case "commit":
                 return e.CommitRequested("evt", pick * 60, None)
             case "clear":
@@ -123,8 +128,6 @@ class World:
                 return e.HistorySummarized(pick, "short" * (pick % 2))
             case "greet":
                 return e.GreetingDue("Hello." * (pick % 2), interruptible=pick % 3 != 0, at_any_time=pick % 5 == 0)
-            case "silent":
-                return e.SilenceCommitted(now_ms)
             case "lost":
                 return e.ConnectionLost()
             case "back":
@@ -135,6 +138,30 @@ class World:
                 return e.ItemDeleteRequested("evt", item_id)
             case "want":
                 return e.ItemRetrieveRequested("evt", item_id)
+            case "manual":
+                return e.SettingsChanged(TurnSettings(detection="none"))
+            case "auto":
+                changed = replace(
+                    self.driver.settings,
+                    interrupt_response=pick % 3 != 0,
+                    create_response=pick % 5 != 0,
+                    interruption="immediate" if pick == 9 else "confirmed",
+                )
+                return e.SettingsChanged(changed)
+            case "phrases":
+                return e.PhrasesReady(frozenset(("One moment.", "Sorry.")))
+            case "no_phrases":
+                return e.PhrasesReady(frozenset())
+            case "impostor":
+                next_number = self.driver.core.context.counts.get("item", 0) + pick % 2
+                return e.ItemCreateRequested("evt", Message(f"item_s_{next_number:04d}", "user", ()), None)
+        return None
+
+    def _replys_event(self, action: str, pick: int) -> e.Event | None:
+        running = [key for key in self.replies if key not in self.stopped]
+        turn, revision = running[pick % len(running)] if running else (1, 0)
+        clause = self.clauses.get((turn, revision), 0)
+        match action:
             case "asked" if running:
                 self.requested.add((turn, revision))
                 return e.ModelRequested(turn, revision, "fake/llm")
@@ -161,20 +188,6 @@ class World:
                 return e.SynthesisFinished(turn, revision)
             case "stage_failed":
                 return e.StageFailed(turn, revision, "llm", "fake/llm", "broke")
-            case "manual":
-                return e.SettingsChanged(manual)
-            case "auto":
-                changed = replace(
-                    self.driver.settings,
-                    interrupt_response=pick % 3 != 0,
-                    create_response=pick % 5 != 0,
-                    interruption="immediate" if pick == 9 else "confirmed",
-                )
-                return e.SettingsChanged(changed)
-            case "phrases":
-                return e.PhrasesReady(frozenset(("One moment.", "Sorry.")))
-            case "no_phrases":
-                return e.PhrasesReady(frozenset())
             case "filler_sent" if (turn, revision) in self.filled:
                 return e.FillerSent(turn, revision, 200)
             case "reached":
@@ -185,9 +198,6 @@ class World:
                 return e.ModelJoined(turn, revision, "other/llm", "hedge")
             case "stale":
                 return e.SoundArrived(turn, revision + 7, 0, 100, 0)
-            case "impostor":
-                next_number = self.driver.core.context.counts.get("item", 0) + pick % 2
-                return e.ItemCreateRequested("evt", Message(f"item_s_{next_number:04d}", "user", ()), None)
             case "misplaced" if (turn, revision) in self.requested:
                 return e.SoundArrived(turn, revision, 99, 100, None)
         return None
