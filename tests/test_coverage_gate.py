@@ -89,5 +89,5 @@ def test_a_run_is_measured_in_its_subprocesses_and_judged(tmp_path: Path, capsys
     assert main(["--only", "auth", "-q", "-p", "no:cacheprovider", str(tmp_path / "test_it.py")]) == 1
     said = capsys.readouterr().out
     assert "auth " in said
-    assert "no test covers `mark = hashlib" in said
+    assert "no test covers `digest = hashlib" in said
     assert "no test covers `return secrets.token_hex(16)`" not in said

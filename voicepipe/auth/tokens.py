@@ -81,8 +81,8 @@ def session_prefix(claims: Claims) -> str:
 
     So a turn's record identifies its token, and a token can be limited to reading its own turns.
     """
-    mark = hashlib.sha256(f"{claims.project}/{claims.token_id}".encode()).digest()[:12]
-    return f"sess_{urlsafe_b64encode(mark).decode()}"
+    digest = hashlib.sha256(f"{claims.project}/{claims.token_id}".encode()).digest()[:12]
+    return f"sess_{urlsafe_b64encode(digest).decode()}"
 
 
 def fits_inline(session: dict[str, Any]) -> bool:

@@ -186,20 +186,20 @@ class _Requester:
     def _request(self, prompt: int) -> ModelRequest:
         chosen = self._plan.prompts[prompt]
         # At the very beginning: caches compare from there, and a unique session name prevents affinity to a replica.
-        mark = secrets.token_hex(8) if self._cache == "cold" else ""
+        nonce = secrets.token_hex(8) if self._cache == "cold" else ""
         return ModelRequest(
             model=self._candidate.model_name,
-            messages=tuple(_messages(chosen, f"[{mark}] " if mark else "")),
+            messages=tuple(_messages(chosen, f"[{nonce}] " if nonce else "")),
             max_output_tokens=self._plan.max_output_tokens,
-            session=mark or self._session,
+            session=nonce or self._session,
         )
 
 
-def _messages(prompt: Prompt, mark: str) -> Iterator[Content]:
+def _messages(prompt: Prompt, nonce: str) -> Iterator[Content]:
     if prompt.system:
-        yield Content("system", (Text(mark + prompt.system),))
-        mark = ""
-    yield Content("user", (Text(mark + prompt.user),))
+        yield Content("system", (Text(nonce + prompt.system),))
+        nonce = ""
+    yield Content("user", (Text(nonce + prompt.user),))
 
 
 def _ms(began_s: float, at_s: float | None) -> float | None:

@@ -92,8 +92,8 @@ def table(lines_: list[SpeechLine]) -> Iterator[str]:
     rows = [HEAD, *(_cells(line) for line in lines_)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
     for row, line in zip(rows, [None, *lines_], strict=True):
-        mark = "* " if line is not None and line.in_use else "  "
-        yield (mark + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))).rstrip()
+        marker = "* " if line is not None and line.in_use else "  "
+        yield (marker + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))).rstrip()
         if line is not None and line.probe is not None:
             yield f"    {line.probe.summary}"
     yield "* an agent uses it. Prices are for a minute of STT or a million characters of TTS."

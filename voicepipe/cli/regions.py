@@ -153,8 +153,8 @@ def table(places: Iterable[Place]) -> Iterator[str]:
     rows = [HEAD, *(_cells(each) for each in found)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
     for row, place in zip(rows, [None, *found], strict=True):
-        mark = "* " if place is not None and place.in_use else "  "
-        yield (mark + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))).rstrip()
+        marker = "* " if place is not None and place.in_use else "  "
+        yield (marker + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))).rstrip()
     yield "* an agent uses it. The shortest of several tries; what is published is other people's claim."
 
 

@@ -151,10 +151,10 @@ class _Scale:
 def _bar(row: Row, scale: _Scale, total_limit_ms: int) -> Text:
     cells = [_EMPTY] * scale.n_columns
     cells[scale.column(total_limit_ms)] = _LIMIT
-    for mark, spans in ((_HIDDEN, (row.span,)), (_WAITED, row.critical), (_HELD, row.held)):
+    for symbol, spans in ((_HIDDEN, (row.span,)), (_WAITED, row.critical), (_HELD, row.held)):
         for span in spans:
             for column in scale.columns(span):
-                cells[column] = mark
+                cells[column] = symbol
     over = row.verdict == "over"
     limit = "chosen" if row.stage == SILENCE and not over else f"limit {row.limit_ms:>4}"
     figures = f"{row.duration_ms:>6} ms  {limit}{'  OVER' if over else ''}"

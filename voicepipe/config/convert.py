@@ -95,17 +95,17 @@ def convert(found: Found, hint: Any, key: str) -> object:
         ConfigError: naming the key, the expected type, the actual value and its source.
     """
     plain, rule = _taken_apart(hint)
-    if found.text and found.value == "" and may_be_unset(hint) and not _marked(rule, "empty"):
+    if found.text and found.value == "" and may_be_unset(hint) and not _has_extra(rule, "empty"):
         return None
     value = _parts(found.value, plain) if found.text and isinstance(found.value, str) else found.value
-    if _marked(rule, "list") and isinstance(value, str):
+    if _has_extra(rule, "list") and isinstance(value, str):
         value = _parts(value, plain)
     try:
         converted = msgspec.convert(value, Annotated[plain, rule] if rule is not None else plain, strict=not found.text)
     except msgspec.ValidationError:
         converted = None
     if converted is None or not _acceptable(converted, rule):
-        came = "something else" if _marked(rule, "secret") else displayed(found.value)
+        came = "something else" if _has_extra(rule, "secret") else displayed(found.value)
         raise ConfigError(f"{key}: expected {expected(hint)}, got {came} ({found.source})")
     return converted
 
@@ -132,24 +132,24 @@ def displayed(value: object) -> str:
 def displayed_option(value: object, hint: Any) -> str:
     """Format an option's value as in the file; a list of one text is written as the text, where both are allowed."""
     if isinstance(value, tuple):
-        value = value[0] if len(value) == 1 and _marked(_taken_apart(hint)[1], "list") else list(value)
+        value = value[0] if len(value) == 1 and _has_extra(_taken_apart(hint)[1], "list") else list(value)
     return "unset" if value is None else displayed(value)
 
 
 def is_secret(hint: Any) -> bool:
     """Return whether the option's value must never be shown."""
-    return _marked(_taken_apart(hint)[1], "secret")
+    return _has_extra(_taken_apart(hint)[1], "secret")
 
 
 def is_table(hint: Any) -> bool:
     """Return whether the option is a table with free names."""
-    return _marked(_taken_apart(hint)[1], "table")
+    return _has_extra(_taken_apart(hint)[1], "table")
 
 
 def section_kind(hint: Any) -> type | None:
     """Return the dataclass of an option's tables with free names; None: it has no such tables."""
     plain, rule = _taken_apart(hint)
-    return get_args(get_args(plain)[0])[1] if _marked(rule, "sections") else None
+    return get_args(get_args(plain)[0])[1] if _has_extra(rule, "sections") else None
 
 
 def may_be_unset(hint: Any) -> bool:
@@ -180,8 +180,8 @@ def _acceptable(value: object, rule: Meta | None) -> bool:
     return one_of is None or value in one_of()
 
 
-def _marked(rule: Meta | None, mark: str) -> bool:
-    return rule is not None and rule.extra is not None and mark in rule.extra
+def _has_extra(rule: Meta | None, key: str) -> bool:
+    return rule is not None and rule.extra is not None and key in rule.extra
 
 
 def _parts(text: str, plain: Any) -> object:

@@ -93,9 +93,9 @@ def _messages(address: ProviderAddress, request: ModelRequest, options: OpenAiOp
     written = messages(named)
     if options.strict_order:
         written = strict_roles.reordered(written)
-    mark = options.prefill or ("prefix" if options.strict_order else "")
-    if mark and written and written[-1]["role"] == "assistant" and "tool_calls" not in written[-1]:
-        written[-1][mark] = True
+    prefill_field = options.prefill or ("prefix" if options.strict_order else "")
+    if prefill_field and written and written[-1]["role"] == "assistant" and "tool_calls" not in written[-1]:
+        written[-1][prefill_field] = True
     return written
 
 
