@@ -31,9 +31,15 @@ class Spec:
         Raises:
             ConfigError: naming `key`, when there is no slash or a part is empty.
         """
-        provider, slash, model = text.partition("/")
-        if not (provider and slash and model):
+        spec = cls.read(text)
+        if not (spec.provider and spec.model):
             raise ConfigError(f'{key}: expected "provider/model", for example "local/smollm2-135m", got {text!r}')
+        return spec
+
+    @classmethod
+    def read(cls, text: str) -> Spec:
+        """Return the spec of a text that was checked before, or of a provider's name alone: it has an empty model."""
+        provider, _, model = text.partition("/")
         return cls(provider, model)
 
     def __str__(self) -> str:

@@ -71,7 +71,7 @@ def check_pool(pool: str, pools: Mapping[str, PoolOptions], *, key: str) -> None
 
 def _no_pool(text: str, key: str) -> None:
     """Refuse a pool among models, for which several orders and limits would count at once."""
-    if text.partition("/")[0] == POOL:
+    if Spec.read(text).provider == POOL:
         raise ConfigError(f"{key}: expected provider/model, got the pool {text!r}; name its models instead")
 
 
@@ -87,8 +87,8 @@ def check_specs(pools: Mapping[str, PoolOptions], check: Callable[[str, str], No
 
 def pool_named(specs: tuple[str, ...]) -> str | None:
     """Return the pool that an agent names for a stage, or None when it names models."""
-    provider, _, name = specs[0].partition("/") if len(specs) == 1 else ("", "", "")
-    return name if provider == POOL else None
+    named = Spec.read(specs[0]) if len(specs) == 1 else None
+    return named.model if named is not None and named.provider == POOL else None
 
 
 def pools_of(agents: Mapping[str, Mapping[Stage, tuple[str, ...]]], routing: Routing) -> dict[tuple[str, Stage], str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
+from voicepipe.registry import Spec
 from voicepipe.turn.cost import Price
 
 CACHED_SHARE: Final = 0.8
@@ -21,7 +22,10 @@ class Candidate:
     """A model at a provider."""
 
     spec: str
-    """`groq/llama-3.3-70b`."""
+    """`groq/llama-3.3-70b`: its name in settings, records and logs."""
+
+    model: str = field(init=False, repr=False, compare=False)
+    """`llama-3.3-70b`: its name at the provider."""
 
     price: Price | None = None
     ttft_p50_ms: float = 400.0
@@ -33,6 +37,9 @@ class Candidate:
 
     prefills: bool = False
     """Whether it continues another model's answer, where the request ends with that answer."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "model", Spec.read(self.spec).model)  # once: each call needs it
 
     def cost_usd(self, input_tokens: float, output_tokens: float, *, cached_share: float) -> float:
         """Return the cost of these tokens, of which that share of the input is read from a cache; planned with

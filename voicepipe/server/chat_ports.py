@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from voicepipe.ports.model import Model, Usage
+from voicepipe.registry import Spec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +32,7 @@ class ChatRoute:
     @property
     def owner(self) -> str:
         """The owner of the model, as a list of models shows it."""
-        return "voicepipe" if self.agent is not None else self.specs[0].partition("/")[0]
+        return "voicepipe" if self.agent is not None else Spec.read(self.specs[0]).provider
 
 
 class ChatModels(Protocol):

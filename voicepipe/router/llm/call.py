@@ -67,7 +67,7 @@ class LlmCall(RacingCall[AnswerEvent]):
             listener.on_failure(self, failure)
 
     async def _pass_answer(self, model: Model, request: ModelRequest, listener: LlmCallListener) -> None:
-        name = self.spec.partition("/")[2]
+        name = self.attempt.candidate.model
         addressed = request if request.model == name else replace(request, model=name)
         async with model.open(addressed) as events:
             async for event in events:

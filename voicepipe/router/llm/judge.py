@@ -45,7 +45,7 @@ def verdict_of(text: str) -> Complexity | None:
 def judge_request(candidate: Candidate, question: str) -> ModelRequest:
     """Return the request for a verdict on a question."""
     return ModelRequest(
-        model=candidate.spec.partition("/")[2],
+        model=candidate.model,
         messages=(Content("system", (Text(PROMPT),)), Content("user", (Text(question[:MAX_CHARS]),))),
         max_output_tokens=MAX_TOKENS,
     )

@@ -84,11 +84,10 @@ class RoutedModel:
         now_ms = clock.monotonic_ms()
         pool.refresh(now_ms)
         plan = pool.decide(query, now_ms, within_budget=False).plan
-        specs = (plan.first.spec, *(each.candidate.spec for each in plan.later[:1]))
         async with FreeingTaskGroup() as group:
-            for spec in specs:
-                addressed = replace(request, model=spec.partition("/")[2])
-                group.create_task(self._routes.models(spec).warm(addressed), name=f"warm-{spec}")
+            for candidate in (plan.first, *(each.candidate for each in plan.later[:1])):
+                warming = self._routes.models(candidate.spec).warm(replace(request, model=candidate.model))
+                group.create_task(warming, name=f"warm-{candidate.spec}")
 
     def _answer(self, request: ModelRequest, pool: Pool, query: RoutingQuery, choice: PoolChoice) -> RoutedAnswer:
         return RoutedAnswer(

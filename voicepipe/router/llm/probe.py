@@ -71,7 +71,7 @@ class _Probe:
     async def _wait_for_token(self, model: Model, request: ModelRequest) -> None:
         attempt, spec = self.attempt, self.attempt.candidate.spec
         finished, first = Finished("stop"), FirstToken.of(request)
-        async with model.open(replace(request, model=spec.partition("/")[2])) as events:
+        async with model.open(replace(request, model=attempt.candidate.model)) as events:
             async for event in events:
                 if first.look(event):
                     now_ms = clock.monotonic_ms()

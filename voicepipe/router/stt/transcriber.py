@@ -48,7 +48,7 @@ class TranscriberCandidate:
     def options(self, requested: TranscriptionOptions) -> TranscriptionOptions:
         """Return the settings for this transcriber: a telephone's audio is resampled for it, if it doesn't take it."""
         telephone = requested.telephone if requested.telephone in self.transcriber.capabilities.telephone else None
-        return replace(requested, model=self.candidate.spec.partition("/")[2], telephone=telephone)
+        return replace(requested, model=self.candidate.model, telephone=telephone)
 
 
 class RoutedTranscriber:

@@ -28,9 +28,9 @@ class SynthesizerCandidate:
 
     def voice(self, requested: Voice) -> Voice:
         """Return the voice settings for this synthesizer."""
-        model, known = self.candidate.spec.partition("/")[2], self.synthesizer.voices
+        known = self.synthesizer.voices
         takes = requested.voice in known if known is not None else self.knows_voices
-        return replace(requested, model=model, voice=requested.voice if takes else None)
+        return replace(requested, model=self.candidate.model, voice=requested.voice if takes else None)
 
 
 class SynthesizerCallListener(Protocol):

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from voicepipe.registry import Spec
 from voicepipe.telemetry.store.port import StoredTurn, TurnFilter
 
 ALL: Final = ""
@@ -104,7 +105,7 @@ def dimensions_of(mix: Mix) -> Iterator[tuple[str, str]]:
 
 def provider_of(spec: str) -> str:
     """Return `groq` for `groq/llama-3.3-70b`."""
-    return spec.partition("/")[0]
+    return Spec.read(spec).provider
 
 
 def over_name(over: bool) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from voicepipe.registry import Spec
 from voicepipe.telemetry.advice import setting_for
 from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.telemetry.waterfall import Row, waterfall
@@ -43,8 +44,8 @@ def spans_of(turn: StoredTurn) -> Iterator[PlainSpan]:
 
 def provider_of(spec: str) -> dict[str, str]:
     """Return a spec in the conventions' terms: `groq/llama-3.3-70b` is a model of the provider `groq`."""
-    provider, _, model = spec.partition("/")
-    return {"gen_ai.provider.name": provider, "gen_ai.request.model": model or provider}
+    named = Spec.read(spec)
+    return {"gen_ai.provider.name": named.provider, "gen_ai.request.model": named.model or named.provider}
 
 
 def _whole(turn: StoredTurn, marks: Mapping[str, int]) -> PlainSpan:
