@@ -36,6 +36,9 @@ CLOCKS = re.compile(
 TASKS = re.compile(r"create_task|ensure_future|run_coroutine_threadsafe")
 """What a module has in its source that starts a task: no other needs to be parsed."""
 
+SPLIT = re.compile(r"""\.(?:partition\(["']/["']\)|split\(["']/["'], (?:maxsplit=)?1\))""")
+"""What splits `provider/model` or `experiment/pool`. Paths have more parts."""
+
 NAMELESS = {"manager", "handler", "utils", "util", "base", "common"}
 """Names that say nothing."""
 
@@ -254,6 +257,12 @@ def stubs(modules: Sources) -> list[str]:
     ]
 
 
+def split_names(modules: Sources) -> list[str]:
+    """Texts of two names that are split beside the types that read them: a spec's and an arm's."""
+    readers = {"registry", "turn.record.arm"}
+    return [module for module, source in modules.items() if module not in readers and SPLIT.search(source)]
+
+
 RULES: list[Rule] = [
     climbing,
     circles,
@@ -266,6 +275,7 @@ RULES: list[Rule] = [
     long_functions,
     vendors_elsewhere,
     stubs,
+    split_names,
 ]
 
 
@@ -318,6 +328,8 @@ WRONG: list[tuple[Rule, Sources]] = [
     (vendors_elsewhere, {"registry": "KINDS = ['deepgram']"}),
     (vendors_elsewhere, {"providers.rime.tts": "from voicepipe.providers.deepgram import tts"}),
     (vendors_elsewhere, {"testing.fakes.rime_tts": "class FakeDeepgram: ..."}),
+    (split_names, {"router.race": "provider, _, model = candidate.spec.partition('/')"}),
+    (split_names, {"router.race": 'model = spec.split("/", 1)[1]'}),
     (stubs, {"server.speech": "def fail():\n    raise NotImplementedError"}),
     (stubs, {"server.speech": "def fail():\n    raise NotImplementedError('nothing is streamed')"}),
 ]

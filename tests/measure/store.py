@@ -32,6 +32,7 @@ from voicepipe.errors import VoicepipeError
 from voicepipe.telemetry.store.port import MINUTE_MS, SessionQuery, StatsQuery, StoredTurn, TurnQuery, TurnStore
 from voicepipe.telemetry.store.postgres import PostgresTurnStore
 from voicepipe.telemetry.store.sqlite import SqliteTurnStore
+from voicepipe.turn.record.arm import Arm
 
 BATCH: Final = 500
 """Turns in one transaction: ten times those of a very busy machine's sink in a quarter of a second."""
@@ -48,6 +49,7 @@ RANGES: Final = (
     ("7 d", 7 * DAY_MS, 6 * HOUR_MS),
     ("30 d", MONTH_MS, DAY_MS),
 )
+
 """A dashboard range: its name, its length, and the step of its series."""
 
 Question = tuple[str, Callable[[TurnStore], Awaitable[object]]]
@@ -167,7 +169,7 @@ def questions(until_ms: int) -> Iterator[Question]:
         TurnQuery(model="openai/gpt-5-mini"),
         TurnQuery(language="fr"),
         TurnQuery(outcome="failed"),
-        TurnQuery(arm="summer/fast"),
+        TurnQuery(arm=Arm("summer", "fast")),
         TurnQuery(over=True),
         TurnQuery(user="user-77"),
         TurnQuery(text="00077"),

@@ -9,6 +9,7 @@ from typing import Final
 
 from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.turn.record import attribution
+from voicepipe.turn.record.arm import NO_ARM, Arm
 from voicepipe.turn.record.values import Outcome, TokenCount, TurnCost, TurnRecord
 from voicepipe.turn.settings import BudgetLimits
 
@@ -59,7 +60,7 @@ def made_up(n_turns: int, *, until_ms: int, seed: int = 1) -> Iterator[StoredTur
             user=f"user-{session % USERS}",
             language=_LANGUAGES[session % len(_LANGUAGES)],
             route=agent.route,
-            arm=f"summer/{agent.route}" if agent.route and session % 10 == 0 else "",
+            arm=Arm("summer", agent.route) if agent.route and session % 10 == 0 else NO_ARM,
         )
 
 

@@ -228,12 +228,12 @@ def test_three_classes_have_their_models() -> None:
 
 def test_an_experiment_shares_out_by_percentage() -> None:
     trial = Experiment("trial", (), (("a", 20.0), ("b", 30.0)))
-    arms = Counter(trial.arm(RoutingQuery(session=f"s{i}")) for i in range(4_000))
+    arms = Counter(trial.arm(RoutingQuery(session=f"s{i}")).pool for i in range(4_000))
     assert arms["a"] / 4_000 == pytest.approx(0.2, abs=0.03)
     assert arms["b"] / 4_000 == pytest.approx(0.3, abs=0.03)
     other = Experiment("another", (), (("a", 50.0),))
     both = sum(
-        trial.arm(RoutingQuery(session=f"s{i}")) == "a" == other.arm(RoutingQuery(session=f"s{i}"))
+        trial.arm(RoutingQuery(session=f"s{i}")).pool == "a" == other.arm(RoutingQuery(session=f"s{i}")).pool
         for i in range(4_000)
     )
     assert both / 4_000 == pytest.approx(0.1, abs=0.025)  # arms of two experiments are independent

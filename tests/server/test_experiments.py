@@ -12,10 +12,12 @@ from voicepipe.server.api import experiments as api
 from voicepipe.telemetry.rollups.arms import ArmTurn, ExperimentFigures, experiments
 from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.testing.records import turn_record
+from voicepipe.turn.record.arm import Arm
 
 
 def turn(id: str, *, arm: str = "", project: str = "acme", session: str = "sess_1") -> StoredTurn:
-    return replace(StoredTurn(turn_record(id=id, session=session), project, "default", 1_795_000_000_000), arm=arm)
+    stored = StoredTurn(turn_record(id=id, session=session), project, "default", 1_795_000_000_000)
+    return replace(stored, arm=Arm.read(arm))
 
 
 async def score(server: Any, id: str, body: Any, key: Any) -> tuple[int, Any]:

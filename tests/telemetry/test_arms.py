@@ -8,12 +8,15 @@ import statistics
 import pytest
 
 from voicepipe.telemetry.rollups.arms import ArmTurn, experiments, mean_of, median_of, wilson
+from voicepipe.turn.record.arm import NO_ARM, Arm
 
 
 def turns(arm: str, n: int, *, good: int, scored: int, source: str = "user", ms: int = 500) -> list[ArmTurn]:
     """Turns of an arm, the first `scored` with a score, the first `good` of these with a good one."""
     return [
-        ArmTurn(arm, ms + i % 7, 0.001 + 0.0001 * (i % 3), i == 0, {source: float(i < good)} if i < scored else {})
+        ArmTurn(
+            Arm.read(arm), ms + i % 7, 0.001 + 0.0001 * (i % 3), i == 0, {source: float(i < good)} if i < scored else {}
+        )
         for i in range(n)
     ]
 
@@ -56,7 +59,7 @@ def test_a_mean_has_the_sample_deviation() -> None:
 
 
 def test_the_turns_in_no_arm_are_summed_up_once_for_all_experiments() -> None:
-    one, other = experiments([ArmTurn(arm, 500, 0.0, False, {}) for arm in ("a/x", "b/x", "")])
+    one, other = experiments([ArmTurn(arm, 500, 0.0, False, {}) for arm in (Arm("a", "x"), Arm("b", "x"), NO_ARM)])
     assert one.arms[-1].pool == ""
     assert one.arms[-1] is other.arms[-1]
 
@@ -146,5 +149,5 @@ def test_an_arm_alone_is_not_compared_with_turns_without_scores() -> None:
 def test_alone_nothing_wins() -> None:
     assert experiments(turns("e/a", 100, good=90, scored=100))[0].winner is None
     assert experiments([]) == ()
-    silent = experiments([ArmTurn("e/a", None, 0.0, True, {})])[0].arms[0]
+    silent = experiments([ArmTurn(Arm("e", "a"), None, 0.0, True, {})])[0].arms[0]
     assert silent.latency_ms is None

@@ -23,6 +23,7 @@ from voicepipe.turn.endpointing.completeness import unfinished
 from voicepipe.turn.endpointing.probability import end_probability
 from voicepipe.turn.endpointing.strategy import Evidence
 from voicepipe.turn.journal import Entry, Opening
+from voicepipe.turn.record.arm import Arm
 from voicepipe.turn.settings import CoreSettings, ReplySettings, Tool, TurnSettings
 
 WORDS = "Please call my neighbour Aloysius at 55501234."
@@ -67,6 +68,8 @@ EVENTS: list[e.Event] = [
     e.ConnectionResumed(((1, 200), (2, 40))),
     e.EndpointScored(10, "p", 0.25),
     e.TranscriptFinished(1, 1, "hi", None, "fake/stt"),
+    e.ModelChosen(1, 0, "groq/a", "first choice", "new", Arm("summer", "new")),
+    e.ModelChosen(1, 0, "groq/a", "first choice"),
 ]
 
 
@@ -74,6 +77,13 @@ EVENTS: list[e.Event] = [
 def test_an_event_comes_back_as_it_was(event: e.Event) -> None:
     """Through JSON too, with all that it is made of."""
     assert typed(msgspec.json.decode(msgspec.json.encode(plain(event))), e.Event) == event
+
+
+def test_an_arm_is_one_text() -> None:
+    """As older versions wrote it, and read it."""
+    chosen = plain(e.ModelChosen(1, 0, "groq/a", "first choice", "new", Arm("summer", "new")))
+    assert chosen["arm"] == "summer/new"
+    assert plain(e.ModelChosen(1, 0, "groq/a", "first choice"))["arm"] == ""
 
 
 def test_settings_come_back_as_they_were() -> None:

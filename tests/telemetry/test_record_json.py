@@ -13,6 +13,7 @@ from voicepipe.telemetry import record_json as fields_of_record
 from voicepipe.telemetry.record_json import record_from_json, record_json, record_plain
 from voicepipe.telemetry.store.port import StoredTurn, turn_plain
 from voicepipe.testing.records import MARKS, turn_record
+from voicepipe.turn.record.arm import NO_ARM, Arm
 from voicepipe.turn.record.values import Breach, Contribution, Speculation, StageSpan, TokenCount, TurnRecord
 
 ms = st.integers(min_value=-(2**53), max_value=2**53)
@@ -98,6 +99,14 @@ def test_a_turn_as_the_api_serves_it() -> None:
     }
     assert plain["tokens"] == {"input": 120, "output": 24, "cached": 96, "cache_write": 0}
     assert plain["actions"] == []
+
+
+@pytest.mark.parametrize(("arm", "text"), [(Arm("summer", "fast"), "summer/fast"), (NO_ARM, "")])
+def test_the_arm_of_a_served_turn_is_one_text(arm: Arm, text: str) -> None:
+    """A client reads it back."""
+    plain = turn_plain(StoredTurn(turn_record(), "p", "sales", 1_795_230_296_007, arm=arm))
+    assert plain["arm"] == text
+    assert record_from_json(json.dumps(plain)).arm == arm
 
 
 _VERSION_1 = """{"id":"turn_1","session":"sess_1","turn":1,"revision":0,"cause":"vad","outcome":"interrupted","reason":

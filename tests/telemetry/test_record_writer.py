@@ -17,6 +17,7 @@ from voicepipe.telemetry.store.port import RecordRefused, StoredTurn, StoreError
 from voicepipe.testing.conformance.turn_store import stored_turn
 from voicepipe.testing.records import turn_record
 from voicepipe.testing.waiting import WAIT_S
+from voicepipe.turn.record.arm import NO_ARM, Arm
 from voicepipe.turn.record.values import ModelAttempt
 
 SOON = RecordWriterOptions(flush_ms=1, retry_ms=1, max_retry_ms=5)
@@ -315,10 +316,14 @@ async def test_a_turn_gets_the_routers_pool_and_arm_or_its_agents_pool() -> None
         keep = sink.of_session(project="p", agent="sales", began_unix_ms=0, store_texts=True, pool="home")
         keep(turn_record(id="single"))
         keep(turn_record(id="ruled", pool="fast", route="rule short; first choice"))
-        keep(turn_record(id="tried", pool="new", arm="summer/new"))
+        keep(turn_record(id="tried", pool="new", arm=Arm("summer", "new")))
         async with asyncio.timeout(WAIT_S):
             batch = await store.batches.get()
-    assert [(turn.route, turn.arm) for turn in batch] == [("home", ""), ("fast", ""), ("new", "summer/new")]
+    assert [(turn.route, turn.arm) for turn in batch] == [
+        ("home", NO_ARM),
+        ("fast", NO_ARM),
+        ("new", Arm("summer", "new")),
+    ]
     assert not {"pool", "arm"} & record_plain(batch[2].record, "default").keys()
 
 

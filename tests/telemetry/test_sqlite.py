@@ -30,6 +30,7 @@ from voicepipe.telemetry.store.statements import Fetch, Work
 from voicepipe.testing.conformance import turn_stats
 from voicepipe.testing.conformance.turn_store import CHECKS, OpenStore, stored_turn
 from voicepipe.testing.waiting import WAIT_S
+from voicepipe.turn.record.arm import Arm
 
 
 @pytest.mark.parametrize("check", [*CHECKS, *turn_stats.CHECKS], ids=lambda check: check.__name__)
@@ -70,16 +71,16 @@ async def test_so_many_turns_of_all_projects_are_compared(tmp_path: Path, monkey
     monkeypatch.setattr(feedback, "_AT_ONCE", 2)
     store = await SqliteTurnStore.open(tmp_path / "turns.db")
     for project, times in (("p", (10, 40)), ("q", (20, 30, 50)), ("r", (5, 35))):
-        await store.store([replace(stored_turn(f"t{ms}", ms, project=project), arm=f"e/{ms}") for ms in times])
+        await store.store([replace(stored_turn(f"t{ms}", ms, project=project), arm=Arm("e", str(ms))) for ms in times])
         for ms in times:
             await store.store_feedback(f"t{ms}", project, "user", ms / 100, 1)
     found = await store.by_arm(None, TurnQuery())
-    assert [(turn.arm, dict(turn.scores)) for turn in found] == [
-        ("e/50", {"user": 0.5}),
-        ("e/40", {"user": 0.4}),
-        ("e/35", {"user": 0.35}),
+    assert [(turn.arm.pool, dict(turn.scores)) for turn in found] == [
+        ("50", {"user": 0.5}),
+        ("40", {"user": 0.4}),
+        ("35", {"user": 0.35}),
     ]
-    assert [turn.arm for turn in await store.by_arm("q", TurnQuery(until_ms=50))] == ["e/30", "e/20"]
+    assert [turn.arm for turn in await store.by_arm("q", TurnQuery(until_ms=50))] == [Arm("e", "30"), Arm("e", "20")]
     await store.close()
 
 
@@ -204,7 +205,7 @@ INDEXED: Final = (
     TurnQuery(outcome="failed"),
     TurnQuery(over=True),
     TurnQuery(user="u"),
-    TurnQuery(arm="x/a"),
+    TurnQuery(arm=Arm("x", "a")),
     TurnQuery(order="slowest"),
     TurnQuery(agent="a", since_ms=5, until_ms=9, before="7.x"),
 )

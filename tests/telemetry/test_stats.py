@@ -23,6 +23,7 @@ from voicepipe.telemetry.store.port import MINUTE_MS, SessionQuery, StatsQuery, 
 from voicepipe.telemetry.store.sqlite import SqliteTurnStore
 from voicepipe.testing.conformance.turn_store import stored_turn
 from voicepipe.testing.records import MARKS, turn_record
+from voicepipe.turn.record.arm import NO_ARM, Arm
 
 T0 = 20_000 * DAY_MS
 """An instant that is the beginning of a span of every level."""
@@ -48,7 +49,11 @@ def turns(draw: st.DrawFn) -> list[StoredTurn]:
             total_verdict=None if total_ms is None else "over" if total_ms > 1_000 else "within",
             providers=(("llm", draw(st.sampled_from(["groq/a", "groq/b", "local/c"]))), ("tts", "groq/voice")),
         )
-        drawn.append(replace(turn, language=draw(st.sampled_from(["", "en"])), arm=draw(st.sampled_from(["", "x/a"]))))
+        drawn.append(
+            replace(
+                turn, language=draw(st.sampled_from(["", "en"])), arm=draw(st.sampled_from([NO_ARM, Arm("x", "a")]))
+            )
+        )
     return drawn
 
 
@@ -103,7 +108,7 @@ def names(turn: StoredTurn, by: str) -> set[str]:
     served = [spec for _, spec in turn.record.providers]
     if by == "model":
         return set(served)
-    return {spec.split("/")[0] for spec in served} if by == "provider" else {getattr(turn, by)}
+    return {spec.split("/")[0] for spec in served} if by == "provider" else {str(getattr(turn, by))}
 
 
 def check(stats: Stats, turns: list[StoredTurn], query: StatsQuery) -> None:

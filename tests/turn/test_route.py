@@ -7,6 +7,7 @@ import pytest
 from voicepipe.testing.scenario import Scenario
 from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
+from voicepipe.turn.record.arm import Arm
 from voicepipe.turn.record.values import ModelAttempt
 
 LOST = ModelAttempt(provider="a/m", role="primary", outcome="lost", began_ms=0, first_ms=None, cost_usd=0.0004)
@@ -40,9 +41,9 @@ def test_continuation_follows_the_first_provider_in_the_route() -> None:
     scenario = Scenario()
     scenario.utters()
     scenario.model_requested()
-    scenario.model_chosen("a/m", "first choice", "new", "summer/new")
+    scenario.model_chosen("a/m", "first choice", "new", Arm("summer", "new"))
     scenario.token()
-    scenario.model_chosen("b/m", "continues for a/m: cut", "new", "summer/new")
+    scenario.model_chosen("b/m", "continues for a/m: cut", "new", Arm("summer", "new"))
     scenario.model_attempted(ModelAttempt(provider="a/m", role="primary", outcome="failed", began_ms=0, first_ms=80))
     scenario.model_attempted(
         ModelAttempt(provider="b/m", role="continuation", outcome="spoke", began_ms=400, first_ms=90)
@@ -53,7 +54,7 @@ def test_continuation_follows_the_first_provider_in_the_route() -> None:
     record = scenario.driver.records["turn_s_0001"]
     assert record.route == "first choice; continues for a/m: cut"
     assert next(span.owner for span in record.stages if span.stage == "llm_ttft") == "a/m"
-    assert (record.pool, record.arm) == ("new", "summer/new")
+    assert (record.pool, record.arm) == ("new", Arm("summer", "new"))
     assert record.actions == ("continuation",)
 
 

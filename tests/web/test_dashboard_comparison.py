@@ -16,6 +16,7 @@ from voicepipe.telemetry.store.sqlite import SqliteTurnStore
 from voicepipe.testing.chromium import Browser, Page
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.records import MARKS, turn_record
+from voicepipe.turn.record.arm import Arm
 from voicepipe.wiring import running
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
@@ -40,7 +41,7 @@ def stored(at_ms: int, later_ms: int, arm: str, number: int) -> StoredTurn:
     """A turn whose first token came later."""
     marks = tuple((name, ms + later_ms * (name not in BEFORE)) for name, ms in MARKS)
     record = turn_record(marks, id=f"turn_{number}", session=f"sess_{number}", turn=1)
-    return StoredTurn(record, "default", "default", at_ms, arm=arm)
+    return StoredTurn(record, "default", "default", at_ms, arm=Arm.read(arm))
 
 
 BEFORE = ("voiced_last", "flushed", "end_due", "ended", "transcribed", "llm_requested")

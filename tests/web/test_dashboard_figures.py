@@ -24,6 +24,7 @@ from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.telemetry.store.sqlite import SqliteTurnStore
 from voicepipe.testing.chromium import Browser, Page
 from voicepipe.testing.records import MARKS, turn_record
+from voicepipe.turn.record.arm import Arm
 from voicepipe.turn.record.values import Breach, ToolCall
 from voicepipe.wiring import running
 
@@ -106,7 +107,7 @@ def planted(now_ms: int) -> Iterator[StoredTurn]:
 
 
 def stored(record: Any, started_at_ms: int, arm: str = "") -> StoredTurn:
-    return StoredTurn(record, "default", "default", started_at_ms, language="en", route=record.pool, arm=arm)
+    return StoredTurn(record, "default", "default", started_at_ms, language="en", route=record.pool, arm=Arm.read(arm))
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from voicepipe.testing.fakes.model import FakeModel
 from voicepipe.testing.records import turn_record
 from voicepipe.testing.waiting import eventually
 from voicepipe.turn.cost import Price
+from voicepipe.turn.record.arm import Arm
 from voicepipe.wiring import answer_judge
 from voicepipe.wiring.answer_judge import MAX_WAITING, AnswerJudge, JudgedTurns
 
@@ -33,7 +34,7 @@ SPEC = Spec("fake", "judge")
 
 def turn(id: str, *, arm: str = "host/new", said: str = "What time is it?") -> StoredTurn:
     record = turn_record(id=id, session="s", user_text=said, agent_text="Noon.")
-    return replace(StoredTurn(record, "p", "default", 1_000), arm=arm)
+    return replace(StoredTurn(record, "p", "default", 1_000), arm=Arm.read(arm))
 
 
 @asynccontextmanager

@@ -19,6 +19,7 @@ from voicepipe.testing.conformance.turn_store import stored_turn
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.postgres import postgres
 from voicepipe.testing.waiting import WAIT_S
+from voicepipe.turn.record.arm import Arm
 from voicepipe.wiring import running
 from voicepipe.wiring.store import open_turns, retention_of, turns_file
 
@@ -54,7 +55,11 @@ def written(tmp_path: Path, text: str) -> Path:
     [
         ("default", {}, PoolChoice("home")),
         ("default", {"agent": "default"}, PoolChoice("fast", "rule short")),
-        ("default", {"agent": "default", "user": "ann"}, PoolChoice("new", "experiment summer: new", "summer/new")),
+        (
+            "default",
+            {"agent": "default", "user": "ann"},
+            PoolChoice("new", "experiment summer: new", Arm("summer", "new")),
+        ),
         ("plain", {}, PoolChoice("")),
     ],
 )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, Protocol, runtime_checkable
 
 from voicepipe.ports.provider_events import ModelConnected, ModelJoined
+from voicepipe.turn.record.arm import NO_ARM, Arm
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +190,8 @@ class Routed:
     pool: str = ""
     """The pool whose models might answer; empty: none has a name."""
 
-    arm: str = ""
-    """The arm of an A/B experiment, `experiment/pool`; empty: the request is in none."""
+    arm: Arm = NO_ARM
+    """The arm of an A/B experiment."""
 
     waited_for: str = ""
     """The provider that was waited for longer than this one before it answered; empty: there was none."""

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, Protocol
 
 from voicepipe.router.candidate import Candidate
+from voicepipe.turn.record.arm import NO_ARM, Arm
 
 Candidates = tuple[Candidate, ...]
 
@@ -171,16 +172,16 @@ class Experiment:
     split: tuple[tuple[str, float], ...]
     """(pool, percent); the rest to 100 keeps its pool."""
 
-    def arm(self, query: RoutingQuery) -> str | None:
-        """Return the pool of this request, or None when it takes no part."""
+    def arm(self, query: RoutingQuery) -> Arm:
+        """Return the arm of this request; `NO_ARM`: it takes no part."""
         if not all(_is_one_of(query.metadata.get(name), values) for name, values in self.when):
-            return None
+            return NO_ARM
         at = 100.0 * _digest(f"{self.name}\0{query.key}") / 2**64
         for pool, percent in self.split:
             at -= percent
             if at < 0:
-                return pool
-        return None
+                return Arm(self.name, pool)
+        return NO_ARM
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +194,8 @@ class PoolChoice:
     why: str = ""
     """The reason, for an operator; empty: it is the agent's own."""
 
-    arm: str = ""
-    """The arm of an experiment, `experiment/pool`; empty: the request is in none."""
+    arm: Arm = NO_ARM
+    """The arm of an experiment."""
 
 
 def pool_of(
@@ -202,9 +203,8 @@ def pool_of(
 ) -> PoolChoice:
     """Return the pool of a request: an experiment's arm, else the first matching rule's, else `home`, its agent's."""
     for experiment in experiments:
-        arm = experiment.arm(query)
-        if arm is not None:
-            return PoolChoice(arm, f"experiment {experiment.name}: {arm}", f"{experiment.name}/{arm}")
+        if arm := experiment.arm(query):
+            return PoolChoice(arm.pool, f"experiment {arm.experiment}: {arm.pool}", arm)
     for rule in rules:
         if rule.applies(query.metadata):
             return PoolChoice(rule.pool, f"rule {rule.name}")

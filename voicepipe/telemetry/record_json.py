@@ -88,6 +88,7 @@ from typing import Any, Final
 import msgspec
 
 from voicepipe.telemetry.advice import depends_on_for, setting_for
+from voicepipe.turn.record.arm import Arm
 from voicepipe.turn.record.values import TurnRecord
 
 _PAIRS = ("marks", "parts", "providers", "projected")  # tuples of pairs in the record, objects in JSON
@@ -135,6 +136,8 @@ def record_from_json(data: bytes | str) -> TurnRecord:
         plain[name] = tuple(pairs.items())
     if isinstance(breach := plain.get("breach"), dict) and isinstance(setting := breach.get("setting"), str):
         breach.setdefault("depends_on", depends_on_for(setting))
+    if isinstance(arm := plain.get("arm"), str):  # stands beside the record in a turn as the API serves it
+        plain["arm"] = Arm.read(arm)
     return msgspec.convert(plain, TurnRecord)
 
 

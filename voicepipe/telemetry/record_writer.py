@@ -187,8 +187,16 @@ class RecordWriter:
         def store_record(record: TurnRecord) -> None:
             began_ms = record.marks[0][1] if record.marks else 0
             stored = record if store_texts else without_texts(record)
-            whose = {"user": user, "language": record.language, "route": record.pool or pool, "arm": record.arm}
-            turn = StoredTurn(stored, project, agent, began_unix_ms + began_ms, **whose)
+            turn = StoredTurn(
+                stored,
+                project,
+                agent,
+                began_unix_ms + began_ms,
+                user=user,
+                language=record.language,
+                route=record.pool or pool,
+                arm=record.arm,
+            )
             if redact is None:
                 self.offer(turn)
             else:

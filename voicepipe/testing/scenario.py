@@ -24,6 +24,7 @@ from voicepipe.turn.conversation_limits import ConversationLimits
 from voicepipe.turn.cost import PriceList
 from voicepipe.turn.endpointing.built_in import BUILT_IN
 from voicepipe.turn.endpointing.strategy import Strategies
+from voicepipe.turn.record.arm import NO_ARM, Arm
 from voicepipe.turn.record.values import ModelAttempt, ToolResult
 from voicepipe.turn.settings import (
     BudgetActionSettings,
@@ -261,7 +262,9 @@ class Scenario:
         """A router sends the request to another model too."""
         return self._post(e.ModelJoined(*self._key(of), provider, role))
 
-    def model_chosen(self, provider: str, why: str, pool: str = "", arm: str = "", *, of: int = -1) -> list[Command]:
+    def model_chosen(
+        self, provider: str, why: str, pool: str = "", arm: Arm = NO_ARM, *, of: int = -1
+    ) -> list[Command]:
         """A router reports the provider that answers."""
         return self._post(e.ModelChosen(*self._key(of), provider, why, pool, arm))
 

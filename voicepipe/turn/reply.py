@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from voicepipe.turn.conversation import ClauseSound, FunctionCall, ItemStatus, text_after
+from voicepipe.turn.record.arm import NO_ARM, Arm
 from voicepipe.turn.record.values import ModelAttempt, TokenCount, ToolResult
 from voicepipe.turn.states import Gate
 
@@ -94,8 +95,8 @@ class Reply:
     pool: str = ""
     """The pool whose LLMs might answer; empty: none has a name, or none has answered yet."""
 
-    arm: str = ""
-    """The arm of an A/B experiment, `experiment/pool`; empty: it was in none."""
+    arm: Arm = NO_ARM
+    """The arm of an A/B experiment."""
 
     attempts: list[ModelAttempt] = field(default_factory=list)
     tts_connect_hidden_ms: int | None = None

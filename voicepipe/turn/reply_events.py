@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from voicepipe.turn.record.arm import NO_ARM, Arm
 from voicepipe.turn.record.values import KnowledgeUse, ModelAttempt
 
 StageName = Literal["stt", "llm", "tts"]
@@ -72,8 +73,8 @@ class ModelChosen(ReplyEvent):
     pool: str = ""
     """The pool whose models might answer; empty: none has a name."""
 
-    arm: str = ""
-    """The arm of an A/B experiment, `experiment/pool`; empty: the request is in none."""
+    arm: Arm = NO_ARM
+    """The arm of an A/B experiment."""
 
     waited_for: str = ""
     """The LLM that the answer waited for longer than for this one; empty: there was none."""

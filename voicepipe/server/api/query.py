@@ -8,6 +8,7 @@ from typing import Any, Final, get_args
 
 from voicepipe.errors import AuthError, ProtocolError
 from voicepipe.telemetry.store.port import GROUPS, MINUTE_MS, NEWEST, SessionQuery, StatsQuery, TurnQuery
+from voicepipe.turn.record.arm import Arm
 from voicepipe.turn.record.values import Cause, Outcome
 
 ALWAYS: Final = ("token", "project")
@@ -148,6 +149,8 @@ def _filters(query: Query) -> dict[str, Any]:
     filters: dict[str, Any] = {name: _text(query[name], name) for name in TEXTS if name in query}
     for name, choices in _CHOICES.items():
         filters |= _one_of(query, name, choices)
+    if "arm" in filters:
+        filters["arm"] = Arm.read(filters["arm"])
     if "over" in filters:
         filters["over"] = filters["over"] == "true"
     for name in ("since", "until"):

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 
 from voicepipe.telemetry.redact import redact
 from voicepipe.turn.events import Event
+from voicepipe.turn.record.arm import Arm
 from voicepipe.turn.settings import CoreSettings, TurnSettings
 
 TEXTS: Final = frozenset(
@@ -63,6 +64,8 @@ def plain(value: Any, words: Words = as_it_is) -> Any:
         return [plain(each, words) for each in value]
     if (names := _names(kind)) is not None:
         return _plain_object(value, names, words)
+    if kind is Arm:
+        return str(value)
     if isinstance(value, Mapping):
         return {str(key): plain(each, words) for key, each in value.items()}
     return sorted(value) if isinstance(value, frozenset | set) else [plain(each, words) for each in value]
@@ -117,6 +120,8 @@ def typed(found: Any, kind: Any) -> Any:
         return _one_of(found, inner)
     if origin is Literal:
         return found
+    if kind is Arm:
+        return Arm.read(typed(found, str))
     if origin is tuple:
         return _tuple(found, inner)
     if origin is frozenset:

@@ -11,6 +11,8 @@ from typing import Final
 
 import numpy as np
 
+from voicepipe.turn.record.arm import NO_ARM, Arm
+
 Z: Final = 1.959964
 """The 97.5 % quantile of the normal distribution, for intervals of 95 %."""
 
@@ -28,9 +30,7 @@ SOURCES: Final = ("user", "judge")
 class ArmTurn:
     """The fields of a turn that the comparison needs."""
 
-    arm: str
-    """`experiment/pool`; empty: the turn was in no arm."""
-
+    arm: Arm
     total_ms: int | None
     usd: float
     failed: bool
@@ -86,17 +86,17 @@ class ExperimentFigures:
 
 def experiments(turns: Iterable[ArmTurn]) -> tuple[ExperimentFigures, ...]:
     """Return the experiments of these turns by name, each with its arms and, last, the turns in no arm."""
-    by_arm: dict[str, list[ArmTurn]] = defaultdict(list)
+    by_arm: dict[Arm, list[ArmTurn]] = defaultdict(list)
     for turn in turns:
         by_arm[turn.arm].append(turn)
-    unassigned = by_arm.pop("", [])
-    names: dict[str, list[str]] = defaultdict(list)
+    unassigned = by_arm.pop(NO_ARM, [])
+    by_name: dict[str, list[Arm]] = defaultdict(list)
     for arm in sorted(by_arm):
-        names[arm.partition("/")[0]].append(arm)
+        by_name[arm.experiment].append(arm)
     in_no_arm = [_figures("", unassigned)] if unassigned else []
     found = []
-    for name, arms in sorted(names.items()):
-        figures = [_figures(arm.partition("/")[2], by_arm[arm]) for arm in arms]
+    for name, arms in sorted(by_name.items()):
+        figures = [_figures(arm.pool, by_arm[arm]) for arm in arms]
         figures += in_no_arm
         found.append(ExperimentFigures(name=name, arms=tuple(figures), winner=winner_of(figures)))
     return tuple(found)

@@ -76,7 +76,7 @@ def mix_of(turn: StoredTurn) -> Mix:
         language=turn.language,
         outcome=record.outcome or "",
         cause=record.cause,
-        arm=turn.arm,
+        arm=str(turn.arm),
         over=record.total_verdict == "over",
         stt=stt,
         llm=llm,
@@ -93,7 +93,11 @@ def filters_of(query: TurnFilter) -> dict[str, str]:
     """Return dimension -> name, for the fields of a filter beside session, user and time."""
     values = {dimension: getattr(query, dimension) for dimension in DIMENSIONS}
     names = {dimension: value for dimension, value in values.items() if value is not None}
-    return names | ({"over": over_name(query.over)} if query.over is not None else {})
+    if query.arm is not None:
+        names["arm"] = str(query.arm)
+    if query.over is not None:
+        names["over"] = over_name(query.over)
+    return names
 
 
 def dimensions_of(mix: Mix) -> Iterator[tuple[str, str]]:

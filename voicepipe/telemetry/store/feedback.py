@@ -11,6 +11,7 @@ from voicepipe.telemetry.rollups.arms import ArmTurn
 from voicepipe.telemetry.store.filters import clean, condition, projects
 from voicepipe.telemetry.store.port import TurnFilter
 from voicepipe.telemetry.store.statements import Row, Work, any_of, execute, fetch
+from voicepipe.turn.record.arm import Arm
 
 MAX_TURNS: Final = 20_000
 """The newest turns that are compared; more would not change an interval, and take long to read."""
@@ -46,7 +47,7 @@ def by_arm(project: str | None, query: TurnFilter) -> Work[tuple[ArmTurn, ...]]:
         turns = nlargest(MAX_TURNS, [*turns, *found], key=lambda row: (row[0], row[1]))
     scores = yield from _scores([row[2] for row in turns])
     return tuple(
-        ArmTurn(arm, total_ms, usd, outcome == "failed", scores.get(number, {}))
+        ArmTurn(Arm.read(arm), total_ms, usd, outcome == "failed", scores.get(number, {}))
         for _, _, number, arm, total_ms, usd, outcome in turns
     )
 

@@ -57,7 +57,8 @@ def condition(project: str, query: TurnFilter) -> Work[tuple[str, list[object]]]
 
 def _plain(query: TurnFilter) -> Iterator[tuple[str, object]]:
     columns = {"session": query.session, "agent": query.agent, "route": query.route, "language": query.language}
-    columns |= {"outcome": query.outcome, "cause": query.cause, "arm": query.arm, "user_id": query.user}
+    columns |= {"outcome": query.outcome, "cause": query.cause, "user_id": query.user}
+    columns["arm"] = None if query.arm is None else str(query.arm)
     yield from ((column, clean(value)) for column, value in columns.items() if value is not None)
     if query.over is not None:
         yield "late", int(query.over)

@@ -11,6 +11,7 @@ from voicepipe.errors import ProtocolError, StorageFailureKind, VoicepipeError
 from voicepipe.telemetry.record_json import record_plain
 from voicepipe.telemetry.rollups.arms import ArmTurn
 from voicepipe.telemetry.rollups.stats import Stats
+from voicepipe.turn.record.arm import NO_ARM, Arm
 from voicepipe.turn.record.values import Cause, Outcome, TurnRecord
 from voicepipe.turn.redaction import redacted_record
 
@@ -68,8 +69,8 @@ class StoredTurn:
     route: str = ""
     """The pool whose models might answer; empty: there was no choice."""
 
-    arm: str = ""
-    """Arm of an A/B experiment, `experiment/pool`; empty: none."""
+    arm: Arm = NO_ARM
+    """Arm of an A/B experiment."""
 
 
 def _check_page(limit: int, before: str | None) -> None:
@@ -102,7 +103,9 @@ class TurnFilter:
     language: str | None = None
     outcome: Outcome | None = None
     cause: Cause | None = None
-    arm: str | None = None
+    arm: Arm | None = None
+    """`NO_ARM`: the turns in no experiment."""
+
     user: str | None = None
     over: bool | None = None
     """Whether the total broke its limit."""
@@ -360,7 +363,7 @@ def turn_plain(turn: StoredTurn) -> dict[str, Any]:
         "user": turn.user,
         "language": turn.language,
         "pool": turn.route,
-        "arm": turn.arm,
+        "arm": str(turn.arm),
         **record_plain(turn.record, turn.agent),
     }
 

@@ -24,6 +24,7 @@ from voicepipe.telemetry.store.port import (
     read_cursor,
 )
 from voicepipe.telemetry.store.statements import Row, Work, fetch
+from voicepipe.turn.record.arm import Arm
 
 _FEW_HOURS_MS: Final = 24 * HOUR_MS
 """Hours whose turns are scanned for the slowest of a kind, rather than all turns in the order of latency."""
@@ -166,5 +167,5 @@ def turn_of(row: Row) -> StoredTurn:
         user=user_id,
         language=language,
         route=route,
-        arm=arm,
+        arm=Arm.read(arm),
     )

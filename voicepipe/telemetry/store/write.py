@@ -134,8 +134,8 @@ def _row(turn: StoredTurn) -> tuple[Any, ...]:
     record, served = turn.record, dict(turn.record.providers)
     return (
         *(clean(turn.project), clean(record.id), turn.started_at_ms, clean(record.session), clean(turn.agent)),
-        *(clean(turn.user), clean(turn.language), clean(turn.route), clean(turn.arm), record.cause, record.outcome),
-        *(record.total_ms, int(record.total_verdict == "over")),
+        *(clean(turn.user), clean(turn.language), clean(turn.route), clean(str(turn.arm))),
+        *(record.cause, record.outcome, record.total_ms, int(record.total_verdict == "over")),
         *(clean(served.get(stage, "")) for stage in STAGES),
         record.cost.usd,
     )

@@ -9,6 +9,7 @@ from typing import Any, Final
 from voicepipe.telemetry.rollups.stats import Stats
 from voicepipe.telemetry.store.port import MINUTE_MS, SessionQuery, StatsQuery, StoredTurn, TurnQuery, TurnStore
 from voicepipe.testing.conformance.turn_store import OpenStore, opened, stored_turn
+from voicepipe.turn.record.arm import NO_ARM, Arm
 from voicepipe.turn.record.values import ModelAttempt, TurnCost
 
 HOUR_MS: Final = 60 * MINUTE_MS
@@ -65,7 +66,9 @@ def many() -> list[StoredTurn]:
             itl_ms=10.0,
             cost=TurnCost(usd=0.25, answer_usd=0.125, tts_usd=0.125),
         )
-        turns.append(of(turn, user="ann" if number % 2 else "", language="en" if number % 11 else "de", arm="x/a"))
+        turns.append(
+            of(turn, user="ann" if number % 2 else "", language="en" if number % 11 else "de", arm=Arm("x", "a"))
+        )
     return turns
 
 
@@ -240,12 +243,16 @@ async def filters_by_all_that_is_known(open_store: OpenStore) -> None:
     """Each field filters alone, in lists as in figures."""
     turns = [
         of(
-            stored_turn("a", T0, session="sess_Aa", cause="tool"), user="ann", language="en", route="fast", arm="x/fast"
+            stored_turn("a", T0, session="sess_Aa", cause="tool"),
+            user="ann",
+            language="en",
+            route="fast",
+            arm=Arm("x", "fast"),
         ),
         of(
             stored_turn("b", T0 + 1, session="sess_b%", providers=(("llm", "groq/a"), ("tts", "t/v"))),
             user="bob",
-            arm="x/slow",
+            arm=Arm("x", "slow"),
         ),
         stored_turn("c", T0 + 2, session="sess_c", providers=(("llm", "groq2/a"), ("stt", "groq/ear"))),
     ]
@@ -259,8 +266,8 @@ async def filters_by_all_that_is_known(open_store: OpenStore) -> None:
         ({"user": ""}, "c"),
         ({"language": "en"}, "a"),
         ({"route": "fast"}, "a"),
-        ({"arm": "x/slow"}, "b"),
-        ({"arm": ""}, "c"),
+        ({"arm": Arm("x", "slow")}, "b"),
+        ({"arm": NO_ARM}, "c"),
         ({"cause": "tool"}, "a"),
         ({"provider": "groq"}, "cb"),
         ({"provider": "groq2"}, "c"),

@@ -18,6 +18,7 @@ from typing import Any, Final
 from voicepipe.errors import ProtocolError
 from voicepipe.telemetry.store.port import StoredTurn, StoreError, TurnQuery, TurnStore
 from voicepipe.testing.records import turn_record
+from voicepipe.turn.record.arm import NO_ARM, Arm
 
 OpenStore = Callable[[], Awaitable[TurnStore]]
 
@@ -189,7 +190,7 @@ async def _refused_field(store: TurnStore, before: str) -> str | None:
 async def keeps_feedback_with_its_turn(open_store: OpenStore) -> None:
     """A source's latest score counts. It is of one project, stays when the turn is stored again, and leaves with it."""
     async with opened(open_store) as store:
-        arms = [replace(stored_turn("a", session="s1"), arm="e/x"), stored_turn("b", 2_000, session="s2")]
+        arms = [replace(stored_turn("a", session="s1"), arm=Arm("e", "x")), stored_turn("b", 2_000, session="s2")]
         await store.store(arms)
         assert await store.store_feedback("a", "p", "user", 0.0, 1)
         assert await store.store_feedback("a", None, "user", 1.0, 2)
@@ -198,9 +199,9 @@ async def keeps_feedback_with_its_turn(open_store: OpenStore) -> None:
         assert not await store.store_feedback("c", "p", "user", 0.0, 3)
         await store.store(arms[:1])
         later, earlier = await store.by_arm("p", TurnQuery())
-        assert (earlier.arm, dict(earlier.scores)) == ("e/x", {"user": 1.0, "judge\ufffd": 0.25})
-        assert (later.arm, dict(later.scores)) == ("", {})
-        assert [turn.arm for turn in await store.by_arm(None, TurnQuery(until_ms=1_500))] == ["e/x"]
+        assert (earlier.arm, dict(earlier.scores)) == (Arm("e", "x"), {"user": 1.0, "judge\ufffd": 0.25})
+        assert (later.arm, dict(later.scores)) == (NO_ARM, {})
+        assert [turn.arm for turn in await store.by_arm(None, TurnQuery(until_ms=1_500))] == [Arm("e", "x")]
         assert await store.by_arm("q", TurnQuery()) == ()
         await store.delete_session("p", "s1")
         await store.store(arms[:1])

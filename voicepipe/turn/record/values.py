@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from voicepipe.turn.record.arm import NO_ARM, Arm
+
 Cause = Literal["vad", "commit", "create", "tool", "idle", "greeting", "apology"]
 Outcome = Literal["completed", "interrupted", "failed", "abandoned"]
 Verdict = Literal["within", "over"]
@@ -324,8 +326,8 @@ class TurnRecord:
     pool: str = ""
     """The pool whose LLMs might answer; empty: none has a name, or none has answered. Published beside the record."""
 
-    arm: str = ""
-    """The arm of an A/B experiment, `experiment/pool`; empty: it was in none. Published beside the record."""
+    arm: Arm = NO_ARM
+    """The arm of an A/B experiment. Published beside the record."""
 
     attempts: tuple[ModelAttempt, ...] = ()
     """The requests made for the answer, if a router made them."""
