@@ -20,6 +20,7 @@ from voicepipe.testing.transitions import illegal_moves
 from voicepipe.turn import events as e
 from voicepipe.turn.conversation import FunctionOutput
 from voicepipe.turn.record import attribution
+from voicepipe.turn.record.marks import FIRST_ROUND
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import TurnSettings
 
@@ -120,9 +121,7 @@ def test_what_the_client_does_with_a_call_comes_after_the_call() -> None:
     known = session_of("tool")
     slow = simulate(known, Changes({"silence_ms": 1_500, "end_of_turn": "silence"})).records
     marks_ms = [
-        dict(record.marks)[f"{attribution.TOOL_RETURNED}1"]
-        for record in (*known.records.values(), *slow.values())
-        if record.tools
+        dict(record.marks)[FIRST_ROUND.returned] for record in (*known.records.values(), *slow.values()) if record.tools
     ]
     assert marks_ms[1] > marks_ms[0] + 500
 

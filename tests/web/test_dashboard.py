@@ -206,7 +206,8 @@ async def test_nothing_serious_is_found(watched: Watched, axe: str, scheme: Lite
 async def test_every_mark_and_action_has_words(watched: Watched) -> None:
     """A turn's page has a name for each mark that the core stamps, and a sentence for each thing it does."""
     stamped = {value for name, value in vars(marks).items() if name.isupper() and isinstance(value, str)}
-    assert "first_delta" in stamped
+    stamped |= {name.removesuffix("1") for name in marks.FIRST_ROUND.marks}
+    assert {"first_delta", "tool_called_"} <= stamped
     async with watched.page() as page:
         known = await page.evaluate(
             "import('/web/dashboard/why.js').then(({ MARKS, ACTIONS }) => [Object.keys(MARKS), Object.keys(ACTIONS)])"

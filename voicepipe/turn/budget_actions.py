@@ -165,7 +165,7 @@ class BudgetActions:
         if called_ms is None or not turn.settings.audible or attribution.VOICED_LAST not in turn.marks:
             return
         t0_ms, expected_ms = turn.marks[attribution.VOICED_LAST], usual.first_audible_after_tool_ms(called_ms, now_ms)
-        turn.reply.projected.setdefault(turn.tool_mark, expected_ms - t0_ms)
+        turn.reply.projected.setdefault(turn.calling_round.called, expected_ms - t0_ms)
         if not self._may_fill_tool_time(turn):
             return
         late_ms = usual.late_after_tool_from_ms(called_ms, t0_ms + self._context.core.budget_actions.filler_over_ms)

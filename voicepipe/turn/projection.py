@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from voicepipe.turn.record import attribution
+from voicepipe.turn.record.marks import tool_rounds
 from voicepipe.turn.settings import BudgetLimits
 
 LEGS: Final = (
@@ -55,10 +56,8 @@ class UsualTimes:
             if start in marks and end in marks:
                 from_ms = marks.get(attribution.EARLIER_AUDIO_ENDED, 0) if stage == attribution.PLAYBACK else 0
                 self._seen[stage].append(max(0, marks[end] - max(marks[start], from_ms)))
-        n = 1
-        while (called := f"{attribution.TOOL_CALLED}{n}") in marks:
-            self._seen[attribution.TOOL].append(marks[f"{attribution.TOOL_RETURNED}{n}"] - marks[called])
-            n += 1
+        for each in tool_rounds(marks) if attribution.FIRST_CALLED in marks else ():
+            self._seen[attribution.TOOL].append(marks[each.returned] - marks[each.called])
 
     def usual_ms(self, stage: str) -> int:
         """Return how long the stage is expected to take, in ms."""

@@ -11,6 +11,7 @@ from voicepipe.turn.context import TurnContext
 from voicepipe.turn.cost import TurnUsage, sum_of, turn_cost
 from voicepipe.turn.record import attribution
 from voicepipe.turn.record.attribution import Judgement, stalled_ms, with_stalls
+from voicepipe.turn.record.marks import FIRST_ROUND
 from voicepipe.turn.record.values import LatencySource, Outcome, TokenCount, TurnRecord, Verdict
 from voicepipe.turn.route import ACTIONS
 from voicepipe.turn.turn import Turn
@@ -27,6 +28,9 @@ ROUNDS_STORED: Final = 8
 """Rounds of function calls after each of which the record of the turn so far is stored. Later it is stored after 16, 32
 and so on: a record has all rounds, so that a round would cost the more the more there were before.
 """
+
+
+_FIRST_ANNOUNCED: Final = FIRST_ROUND.announced
 
 
 def keep(context: TurnContext, turn: Turn, now_ms: int) -> None:
@@ -181,7 +185,7 @@ def _joined(texts: Iterable[str]) -> str:
 
 def _first_audio_ms(turn: Turn, marks: Mapping[str, int]) -> int | None:
     """Return when the user heard anything, in ms from t0: the answer, a filler, or words before a function call."""
-    first = (attribution.FIRST_AUDIBLE, attribution.FILLER_AUDIBLE, f"{attribution.FIRST_ANNOUNCED}1")
+    first = (attribution.FIRST_AUDIBLE, attribution.FILLER_AUDIBLE, _FIRST_ANNOUNCED)
     audible_ms = [marks[mark] for mark in first if mark in marks and turn.settings.audible]
     return min(audible_ms) - marks[attribution.VOICED_LAST] if audible_ms else None
 

@@ -11,6 +11,7 @@ from voicepipe.turn.endpointing.completeness import same_words
 from voicepipe.turn.events import TranscriberChanged
 from voicepipe.turn.record import attribution
 from voicepipe.turn.record.attribution import StallInterval
+from voicepipe.turn.record.marks import FIRST_ROUND, ToolRound, tool_rounds
 from voicepipe.turn.record.values import (
     MAX_ARGUMENTS_CHARS,
     Cause,
@@ -393,9 +394,9 @@ class Turn:
         return TokenCount(self.account.input_tokens, text_tokens(self.reply.text, *(call.arguments for call in calls)))
 
     @property
-    def tool_mark(self) -> str:
-        """Return the mark of the reply's function calls: `tool_called_1` for those of the first reply that called."""
-        return f"{attribution.TOOL_CALLED}{1 + sum(name.startswith(attribution.TOOL_CALLED) for name in self.marks)}"
+    def calling_round(self) -> ToolRound:
+        """Return the round of the reply's function calls: the first for those of the first reply that called."""
+        return ToolRound(1 + sum(1 for _ in tool_rounds(self.marks)))
 
     def record_result(self, call_id: str, now_ms: int, outcome: ToolResult = "returned") -> None:
         """Record the result of a function call; only the first one counts."""
@@ -427,34 +428,28 @@ class Turn:
         self.question.reversible_ms = 0  # the calls have left
         after.answered_after_tools, after.account.active_ms = True, 0  # the time is the answer's
         self.account.stalls, self.account.logged_stages = [*after.account.stalls], after.account.logged_stages
-        n = int(after.tool_mark.removeprefix(attribution.TOOL_CALLED))
-        self.reply.projected = {
-            name: ms for name, ms in after.reply.projected.items() if name.startswith(attribution.TOOL_CALLED)
-        }
+        calling, earlier = after.calling_round, tuple(tool_rounds(after.marks))
+        projected = {each.called for each in (*earlier, calling)}
+        self.reply.projected = {name: ms for name, ms in after.reply.projected.items() if name in projected}
         called_ms = now_ms if after.tools_called_ms is None else after.tools_called_ms
         written_ms = after.marks.get(attribution.LAST_DELTA, called_ms)
-        held = n == 1 and after.cause == "vad" and written_ms < after.marks.get(attribution.GATE_OPENED, 0)
-        earlier = (
-            attribution.TOOL_CALLED,
-            attribution.TOOL_RETURNED,
-            attribution.CALL_WRITTEN,
-            attribution.FIRST_REQUESTED,
-            attribution.FIRST_SPEECH_REQUESTED,
-            attribution.FIRST_ANNOUNCED,
+        held = (
+            calling == FIRST_ROUND and after.cause == "vad" and written_ms < after.marks.get(attribution.GATE_OPENED, 0)
         )
-        retained = (*USERS_MARKS, *attribution.FILLER_MARKS, *(() if held else (attribution.START_DUE,)))
-        self.marks = {name: ms for name, ms in after.marks.items() if name in retained or name.startswith(earlier)}
-        numbered = {attribution.FIRST_ANNOUNCED: attribution.FIRST_AUDIBLE}
+        retained = {*USERS_MARKS, *attribution.FILLER_MARKS, *(mark for each in earlier for mark in each.marks)}
+        retained |= set() if held else {attribution.START_DUE}
+        self.marks = {name: ms for name, ms in after.marks.items() if name in retained}
+        numbered = {calling.announced: attribution.FIRST_AUDIBLE}
         numbered |= (
-            {attribution.CALL_WRITTEN: attribution.LAST_DELTA}
+            {calling.written: attribution.LAST_DELTA}
             if held
             else {
-                attribution.FIRST_REQUESTED: attribution.LLM_REQUESTED,
-                attribution.FIRST_SPEECH_REQUESTED: attribution.SPEECH_REQUESTED,
+                calling.llm_requested: attribution.LLM_REQUESTED,
+                calling.speech_requested: attribution.SPEECH_REQUESTED,
             }
         )
-        self.marks |= {f"{name}{n}": after.marks[mark] for name, mark in numbered.items() if mark in after.marks}
-        self.marks |= {f"{attribution.TOOL_CALLED}{n}": called_ms, f"{attribution.TOOL_RETURNED}{n}": now_ms}
+        self.marks |= {name: after.marks[mark] for name, mark in numbered.items() if mark in after.marks}
+        self.marks |= {calling.called: called_ms, calling.returned: now_ms}
 
     @property
     def by_speech_model(self) -> bool:

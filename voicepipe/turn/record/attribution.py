@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from voicepipe.turn.record.marks import CALL_WRITTEN as CALL_WRITTEN
 from voicepipe.turn.record.marks import CONNECTED as CONNECTED
 from voicepipe.turn.record.marks import EARLIER_AUDIO_ENDED as EARLIER_AUDIO_ENDED
 from voicepipe.turn.record.marks import END_DUE as END_DUE
@@ -23,14 +22,12 @@ from voicepipe.turn.record.marks import ENDED as ENDED
 from voicepipe.turn.record.marks import FILLER_AUDIBLE as FILLER_AUDIBLE
 from voicepipe.turn.record.marks import FILLER_MARKS as FILLER_MARKS
 from voicepipe.turn.record.marks import FILLER_SENT as FILLER_SENT
-from voicepipe.turn.record.marks import FIRST_ANNOUNCED as FIRST_ANNOUNCED
 from voicepipe.turn.record.marks import FIRST_AUDIBLE as FIRST_AUDIBLE
 from voicepipe.turn.record.marks import FIRST_CLAUSE as FIRST_CLAUSE
 from voicepipe.turn.record.marks import FIRST_DELTA as FIRST_DELTA
-from voicepipe.turn.record.marks import FIRST_REQUESTED as FIRST_REQUESTED
+from voicepipe.turn.record.marks import FIRST_ROUND, ToolRound, tool_rounds
 from voicepipe.turn.record.marks import FIRST_SENT as FIRST_SENT
 from voicepipe.turn.record.marks import FIRST_SOUND as FIRST_SOUND
-from voicepipe.turn.record.marks import FIRST_SPEECH_REQUESTED as FIRST_SPEECH_REQUESTED
 from voicepipe.turn.record.marks import FLUSHED as FLUSHED
 from voicepipe.turn.record.marks import GATE_OPENED as GATE_OPENED
 from voicepipe.turn.record.marks import LAST_DELTA as LAST_DELTA
@@ -38,8 +35,6 @@ from voicepipe.turn.record.marks import LLM_REQUESTED as LLM_REQUESTED
 from voicepipe.turn.record.marks import REQUESTED as REQUESTED
 from voicepipe.turn.record.marks import SPEECH_REQUESTED as SPEECH_REQUESTED
 from voicepipe.turn.record.marks import START_DUE as START_DUE
-from voicepipe.turn.record.marks import TOOL_CALLED as TOOL_CALLED
-from voicepipe.turn.record.marks import TOOL_RETURNED as TOOL_RETURNED
 from voicepipe.turn.record.marks import TRANSCRIBED as TRANSCRIBED
 from voicepipe.turn.record.marks import VOICED_LAST as VOICED_LAST
 from voicepipe.turn.record.values import Breach, Contribution, StageSpan
@@ -109,6 +104,11 @@ _BEHIND_PATH = (
     (PLAYBACK, EARLIER_AUDIO_ENDED, FIRST_AUDIBLE),
 )
 """The end of the path where the answer's audio had to wait for other audio to be played."""
+
+FIRST_CALLED: Final = FIRST_ROUND.called
+"""The mark that only turns with function calls have."""
+
+_FIRST_WRITTEN: Final = FIRST_ROUND.written
 
 _CHOSEN: Final = (SILENCE, EARLIER_AUDIO)
 """Stages whose length was chosen. They count as over only in a turn whose total is over."""
@@ -205,7 +205,7 @@ def _critical_path(marks: Mapping[str, int], *, audible: bool, held: bool) -> tu
     path = _HELD[audible] if held else _not_held(marks, audible=audible)
     due = silence_end(marks, held=held)
     (_, t0, end), rest = path[0], path[1:]
-    if f"{TOOL_CALLED}1" in marks:
+    if FIRST_CALLED in marks:
         end, rounds = first_requested(marks), _tool_legs(marks)
         rest = (*rounds, *rest)
     if EARLIER_AUDIO_ENDED in marks:
@@ -232,26 +232,23 @@ def first_requested(marks: Mapping[str, int]) -> str:
     """Return the mark that ends `endpoint` in a turn whose answer waited for a tool: its first request; or the function
     calls themselves, where they were ready before the turn was over.
     """
-    return _requested_in(marks, 1) or TOOL_CALLED + "1"
+    return _requested_in(marks, FIRST_ROUND) or FIRST_CALLED
 
 
-def _requested_in(marks: Mapping[str, int], n: int) -> str:
+def _requested_in(marks: Mapping[str, int], calling: ToolRound) -> str:
     """Return the mark of the request for the reply that called in that round; empty: there is none."""
-    both = (f"{FIRST_SPEECH_REQUESTED}{n}", f"{FIRST_REQUESTED}{n}")
-    return next((mark for mark in both if mark in marks), "")
+    return next((mark for mark in (calling.speech_requested, calling.llm_requested) if mark in marks), "")
 
 
 def _tool_legs(marks: Mapping[str, int]) -> tuple[_Leg, ...]:
     """Return what the user waited for up to the LLM request of the answer: each round of function calls."""
     legs: list[_Leg] = []
-    n = 1
-    while (called := f"{TOOL_CALLED}{n}") in marks:
-        request, returned = _requested_in(marks, n), f"{TOOL_RETURNED}{n}"
-        stage = SPEECH if request.startswith(FIRST_SPEECH_REQUESTED) else "llm_ttft"
-        legs += [(stage, request, called)] if request else []
-        following = _requested_in(marks, n + 1) or requested(marks)
-        legs += [(TOOL, called, returned), (OVERHEAD, returned, following)]
-        n += 1
+    for each in tool_rounds(marks):
+        request = _requested_in(marks, each)
+        stage = SPEECH if request == each.speech_requested else "llm_ttft"
+        legs += [(stage, request, each.called)] if request else []
+        following = _requested_in(marks, each.following) or requested(marks)
+        legs += [(TOOL, each.called, each.returned), (OVERHEAD, each.returned, following)]
     return tuple(legs)
 
 
@@ -278,7 +275,7 @@ def silence_end(marks: Mapping[str, int], *, held: bool) -> str | None:
 def waited_for_the_gate(marks: Mapping[str, int], *, audible: bool) -> bool:
     """Return whether the reply was ready before the turn was over, so that the user waited for the turn's end alone."""
     ready = FIRST_SOUND if audible else FIRST_DELTA
-    if f"{TOOL_CALLED}1" in marks:
+    if FIRST_CALLED in marks:
         return False  # the turn was over long before
     return GATE_OPENED in marks and ready in marks and marks[GATE_OPENED] > marks[ready]
 
@@ -435,7 +432,7 @@ def _spare_silence_ms(marks: Mapping[str, int], *, audible: bool, held: bool) ->
         return due_ms - marks.get(FIRST_SOUND if audible else FIRST_DELTA, due_ms)
     if START_DUE in marks:
         return 0  # the reply was begun long before the end of the silence
-    return due_ms - max(marks.get(mark, 0) for mark in (VOICED_LAST, FLUSHED, TRANSCRIBED, CALL_WRITTEN + "1"))
+    return due_ms - max(marks.get(mark, 0) for mark in (VOICED_LAST, FLUSHED, TRANSCRIBED, _FIRST_WRITTEN))
 
 
 def _excess_ms(marks: Mapping[str, int], span: StageSpan, total_ms: int | None, *, audible: bool) -> int:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterator
+from dataclasses import dataclass
+from typing import Final
+
 # The marks of a turn, in the order in which a turn without speculation stamps them.
 VOICED_LAST = "voiced_last"
 """t0: the user's last voiced sample, or the client event that requested the reply."""
@@ -46,22 +50,70 @@ FILLER_SENT = "filler_sent"
 FILLER_AUDIBLE = "filler_audible"
 """Beside the path to the answer, which the filler does not end."""
 
-TOOL_CALLED = "tool_called_"
-TOOL_RETURNED = "tool_returned_"
-"""With the number of the round behind it: the function calls of a reply were sent to the client, and the client
-requested the next reply with their results. The marks below `LLM_REQUESTED` are those of that next reply.
-"""
-
-CALL_WRITTEN = "call_written_"
-"""Likewise numbered, where function calls were written before the turn was over, and held back until then: when the LLM
-had written them. It is beside the path, which has the silence there.
-"""
-
-FIRST_REQUESTED = "llm_requested_"
-FIRST_SPEECH_REQUESTED = "speech_requested_"
-FIRST_ANNOUNCED = "first_audible_"
-"""Likewise numbered: the request of the reply that called, to an LLM or to a speech-to-speech model, and the first
-audible sample of what it said.
-"""
-
 FILLER_MARKS = (FILLER_SENT, FILLER_AUDIBLE)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRound:
+    """A round of function calls of a turn, and the names of its marks. The marks from `LLM_REQUESTED` on are those of
+    the reply to the results.
+    """
+
+    number: int
+    """From 1."""
+
+    @property
+    def called(self) -> str:
+        """Return the mark at which the function calls of a reply were sent to the client."""
+        return f"tool_called_{self.number}"
+
+    @property
+    def returned(self) -> str:
+        """Return the mark at which the client requested the next reply, with their results."""
+        return f"tool_returned_{self.number}"
+
+    @property
+    def written(self) -> str:
+        """Return the mark at which the LLM had written calls that were then held back until the turn was over. It is
+        beside the path, which has the silence there.
+        """
+        return f"call_written_{self.number}"
+
+    @property
+    def llm_requested(self) -> str:
+        """Return the mark of the request to an LLM for the reply that called."""
+        return f"{LLM_REQUESTED}_{self.number}"
+
+    @property
+    def speech_requested(self) -> str:
+        """Return the mark of the request to a speech-to-speech model for the reply that called."""
+        return f"{SPEECH_REQUESTED}_{self.number}"
+
+    @property
+    def announced(self) -> str:
+        """Return the mark of the first audible sample of what the reply that called has said."""
+        return f"{FIRST_AUDIBLE}_{self.number}"
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Return the names of all its marks; a turn has some of them."""
+        return (
+            *(self.called, self.returned, self.written),
+            *(self.llm_requested, self.speech_requested, self.announced),
+        )
+
+    @property
+    def following(self) -> ToolRound:
+        """Return the round after this one."""
+        return ToolRound(self.number + 1)
+
+
+FIRST_ROUND: Final = ToolRound(1)
+
+
+def tool_rounds(marks: Container[str]) -> Iterator[ToolRound]:
+    """Yield the rounds of function calls that a turn with these marks had, in order."""
+    found = FIRST_ROUND
+    while found.called in marks:
+        yield found
+        found = found.following
