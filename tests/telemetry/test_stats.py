@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -16,9 +18,11 @@ from hypothesis import strategies as st
 from voicepipe.errors import ProtocolError
 from voicepipe.quantile import RELATIVE_ERROR
 from voicepipe.telemetry.record_json import record_json
+from voicepipe.telemetry.rollups.aggregates import Figures, LateStage, ProviderFigures, StageProvider
 from voicepipe.telemetry.rollups.buckets import DAY_MS, HOUR_MS, QUARTER_MS
 from voicepipe.telemetry.rollups.record_figures import RecordFigures
 from voicepipe.telemetry.rollups.stats import Stats
+from voicepipe.telemetry.rollups.stored_figures import packed, unpacked, unpacked_by_name
 from voicepipe.telemetry.store.port import MINUTE_MS, SessionQuery, StatsQuery, StoredTurn, TurnQuery
 from voicepipe.telemetry.store.sqlite import SqliteTurnStore
 from voicepipe.testing.conformance.turn_store import stored_turn
@@ -210,3 +214,15 @@ async def test_a_fine_series_of_old_times_is_read_from_their_turns(tmp_path: Pat
     query = StatsQuery(since_ms=T0, until_ms=T0 + HOUR_MS, step_ms=5 * MINUTE_MS)
     assert [point.turns for point in (await store.stats("p", query)).series] == [5, 5, 5, 5]
     await store.close()
+
+
+def test_stored_figures_keep_their_form() -> None:
+    """Servers of all versions read and write them: stage and name are one text. A name may have a space."""
+    figures = Figures(turns=2)
+    figures.providers[StageProvider("llm", "own/a b")] = ProviderFigures(calls=2)
+    figures.late_causes[LateStage("llm_ttft", "own/a b")] = 1
+    stored = packed({"mix": figures})
+    *_, providers, late_causes = msgspec.msgpack.decode(zlib.decompress(stored))["mix"]
+    assert (list(providers), late_causes) == (["llm own/a b"], {"llm_ttft own/a b": 1})
+    assert dict(unpacked_by_name(stored, lambda name: True)) == {"mix": figures}
+    assert unpacked(packed(figures)) == figures

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -12,7 +11,23 @@ from voicepipe.quantile import Sketch, SketchState
 
 KeyT = TypeVar("KeyT")
 
-_LEVEL: Final = 6  # level of zlib: it leaves a third of the size
+
+class StageProvider(NamedTuple):
+    """A model of one stage."""
+
+    stage: str
+    """`stt`, `llm`, `tts` or `speech_to_speech`."""
+
+    spec: str
+    """`provider/model`."""
+
+
+class LateStage(NamedTuple):
+    """A stage that made turns late, and its owner."""
+
+    stage: str
+    owner: str
+    """As in a turn's record: a provider, `settings`, `client` or `server`."""
 
 
 def _empty() -> SketchState:
@@ -84,8 +99,8 @@ class BasicFigures(msgspec.Struct, array_like=True):
         self.total.add(other.total)
 
 
-class Figures(BasicFigures, array_like=True):
-    """All figures of some turns. Adding loses nothing."""
+class TurnFigures(BasicFigures, array_like=True):
+    """The figures of some turns, without those of their providers and of what made them late."""
 
     actions: dict[str, int] = {}
     usd_for: list[float] = msgspec.field(default_factory=lambda: [0.0] * 5)
@@ -98,11 +113,16 @@ class Figures(BasicFigures, array_like=True):
     """Starts, used, refused, saved_ms, wasted input and output tokens."""
 
     stages: dict[str, StageFigures] = {}
-    providers: dict[str, ProviderFigures] = {}
-    """Calls by `stage provider/model`."""
 
-    late_causes: dict[str, int] = {}
-    """Turns over their total limit by the `stage owner` of their breach."""
+
+class Figures(TurnFigures, array_like=True):
+    """All figures of some turns. Adding loses nothing."""
+
+    providers: dict[StageProvider, ProviderFigures] = {}
+    """Their calls."""
+
+    late_causes: dict[LateStage, int] = {}
+    """Turns over their total limit by their breach."""
 
     def add(self, other: Figures) -> None:
         """Add the figures of `other`."""
@@ -128,51 +148,12 @@ def sum_of(parts: Sequence[Figures]) -> Figures:
     return total
 
 
-def packed(figures: Figures | Mapping[str, Figures]) -> bytes:
-    """Return figures, or figures by name, as bytes: MessagePack, deflated."""
-    return zlib.compress(msgspec.msgpack.encode(figures), _LEVEL)
-
-
-def unpacked(data: bytes) -> Figures:
-    """Return the figures that `packed` wrote.
-
-    Raises:
-        ValueError, zlib.error: the data is damaged.
-    """
-    return _FIGURES.decode(zlib.decompress(data))
-
-
-def unpacked_basic(data: bytes) -> BasicFigures:
-    """Return the basic figures that `packed` wrote; the other fields are skipped.
-
-    Raises:
-        ValueError, zlib.error: the data is damaged.
-    """
-    return _BASIC.decode(zlib.decompress(data))
-
-
-def unpacked_by_name(data: bytes, matches: Callable[[str], bool]) -> Iterator[tuple[str, Figures]]:
-    """Yield (name, figures) of the names that match; the others are not decoded.
-
-    Raises:
-        ValueError, zlib.error: the data is damaged.
-    """
-    for name, raw in _BY_NAME.decode(zlib.decompress(data)).items():
-        if matches(name):
-            yield name, _FIGURES.decode(raw)
-
-
-_FIGURES: Final = msgspec.msgpack.Decoder(Figures)
-_BASIC: Final = msgspec.msgpack.Decoder(BasicFigures)
-_BY_NAME: Final = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
-
-
 def _add_state(state: SketchState, other: SketchState) -> SketchState:
     """Return `state` with `other` added. Changes the counts of `state`, which must not be shared."""
     _count(state[2], other[2])
     return min(state[0], other[0]), max(state[1], other[1]), state[2]
 
 
-def _count(counts: dict[KeyT, int], more: dict[KeyT, int]) -> None:
+def _count(counts: dict[KeyT, int], more: Mapping[KeyT, int]) -> None:
     for key, count in more.items():
         counts[key] = counts.get(key, 0) + count

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from voicepipe.telemetry.rollups.aggregates import Figures, unpacked_by_name
+from voicepipe.telemetry.rollups.aggregates import Figures
 from voicepipe.telemetry.rollups.buckets import DAY_MS, HOUR_MS, LEVELS, QUARTER_MS, Bucket, bucket_at
 from voicepipe.telemetry.rollups.dimensions import ALL, DIMENSIONS, MIX, Mix, read_mix
 from voicepipe.telemetry.rollups.query import figure_rows, figures_of_rows, sum_by_mix, turns_sql
+from voicepipe.telemetry.rollups.stored_figures import unpacked_by_name
 from voicepipe.telemetry.store.filters import PROJECTS
 from voicepipe.telemetry.store.port import MINUTE_MS
 from voicepipe.telemetry.store.statements import Work, execute, fetch

@@ -9,15 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
-from voicepipe.telemetry.rollups.aggregates import (
-    BasicFigures,
-    Figures,
-    packed,
-    sum_of,
-    unpacked,
-    unpacked_basic,
-    unpacked_by_name,
-)
+from voicepipe.telemetry.rollups.aggregates import BasicFigures, Figures, sum_of
 from voicepipe.telemetry.rollups.buckets import (
     DAY_MS,
     HOUR_MS,
@@ -31,6 +23,7 @@ from voicepipe.telemetry.rollups.buckets import (
 from voicepipe.telemetry.rollups.dimensions import ALL, MIX, Mix, dimensions_of, filters_of, read_mix
 from voicepipe.telemetry.rollups.record_figures import RecordFigures
 from voicepipe.telemetry.rollups.stats import Stats
+from voicepipe.telemetry.rollups.stored_figures import packed, unpacked, unpacked_basic, unpacked_by_name
 from voicepipe.telemetry.rollups.summary import stats_of
 from voicepipe.telemetry.store.filters import NAMED, condition, projects, without_time_index
 from voicepipe.telemetry.store.port import StatsQuery

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from voicepipe.quantile import Sketch, SketchState, state_of_one
-from voicepipe.telemetry.rollups.aggregates import Figures, ProviderFigures, StageFigures
+from voicepipe.telemetry.rollups.aggregates import Figures, LateStage, ProviderFigures, StageFigures, StageProvider
 
 LATENCY_OF_STAGE: Final = {
     "stt": "stt_final",
@@ -98,7 +98,7 @@ class RecordFigures(msgspec.Struct):
         """Return the figures of this turn alone."""
         late = self.total_verdict == "over"
         limit_ms = 0 if self.total_ms is None else self.total_limit_ms
-        cost, speculation = self.cost, self.speculation
+        cost, speculation, breach = self.cost, self.speculation, self.breach
         return Figures(
             turns=1,
             over=int(late),
@@ -119,7 +119,7 @@ class RecordFigures(msgspec.Struct):
             ],
             stages={span.stage: _stage(span) for span in self.stages},
             providers=self._providers(),
-            late_causes={f"{self.breach.stage} {self.breach.owner}": 1} if late and self.breach is not None else {},
+            late_causes={LateStage(breach.stage, breach.owner): 1} if late and breach is not None else {},
         )
 
     def _waited_ms(self) -> dict[str, int]:
@@ -130,14 +130,14 @@ class RecordFigures(msgspec.Struct):
             waited_ms[part.stage] = waited_ms.get(part.stage, 0) + part.duration_ms
         return waited_ms
 
-    def _providers(self) -> dict[str, ProviderFigures]:
+    def _providers(self) -> dict[StageProvider, ProviderFigures]:
         """Return the figures of the providers that answered, and of those whose attempts did not."""
         latencies_ms = self.parts | {span.stage: span.duration_ms for span in self.stages}
         figures = {}
         for stage, spec in self.providers.items():
             took_ms = latencies_ms.get(LATENCY_OF_STAGE.get(stage, ""))
-            figures[f"{stage} {spec}"] = ProviderFigures(calls=1, durations=_sketch_of(took_ms))
-        answering = figures.get(f"llm {self.providers.get('llm')}")
+            figures[StageProvider(stage, spec)] = ProviderFigures(calls=1, durations=_sketch_of(took_ms))
+        answering = figures.get(StageProvider("llm", self.providers.get("llm", "")))
         if answering is not None:
             answering.read_tokens, answering.cached_tokens = self.tokens.input, self.tokens.cached
             answering.usd += self.cost.answer_usd
@@ -145,10 +145,10 @@ class RecordFigures(msgspec.Struct):
                 answering.itl_ms, answering.n_itl = self.itl_ms, 1
         for stage, usd in (("tts", self.cost.tts_usd), ("stt", self.cost.stt_usd)):
             if stage in self.providers:
-                figures[f"{stage} {self.providers[stage]}"].usd += usd
+                figures[StageProvider(stage, self.providers[stage])].usd += usd
         for attempt in self.attempts:
             if attempt.outcome != "spoke":
-                attempted = figures.setdefault(f"llm {attempt.provider}", ProviderFigures())
+                attempted = figures.setdefault(StageProvider("llm", attempt.provider), ProviderFigures())
                 attempted.calls += 1
                 attempted.errors += attempt.outcome == "failed"
                 attempted.usd += attempt.cost_usd or 0.0

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from voicepipe.quantile import Sketch, SketchState
-from voicepipe.telemetry.rollups.aggregates import BasicFigures, Figures, ProviderFigures, StageFigures
+from voicepipe.telemetry.rollups.aggregates import (
+    BasicFigures,
+    Figures,
+    KeyT,
+    ProviderFigures,
+    StageFigures,
+    StageProvider,
+)
 from voicepipe.telemetry.rollups.stats import (
     LATENCY_BANDS_MS,
     TOTAL,
@@ -42,14 +49,17 @@ def stats_of(
         turns=figures.turns,
         over=figures.over,
         measured=figures.measured,
-        late_causes=tuple(_late_cause(name, turns) for name, turns in _by_count(figures.late_causes).items()),
+        late_causes=tuple(
+            LateCause(stage=late.stage, owner=late.owner, turns=turns)
+            for late, turns in _by_count(figures.late_causes).items()
+        ),
         outcomes=_by_count(figures.outcomes),
         actions=_by_count(figures.actions),
         cost_usd=CostSum(**dict(zip(CostSum.__slots__, (figures.usd, *figures.usd_for), strict=True))),
         tokens=TokenSum(**dict(zip(TokenSum.__slots__, figures.tokens, strict=True))),
         speculation=SpeculationSum(**dict(zip(SpeculationSum.__slots__, figures.speculation, strict=True))),
         stages=tuple(_stages(figures)),
-        providers=tuple(_provider(name, figures.providers[name]) for name in sorted(figures.providers)),
+        providers=tuple(_provider(named, figures.providers[named]) for named in sorted(figures.providers)),
         series=tuple(_point(from_ms, series[from_ms]) for from_ms in sorted(series)),
         groups=tuple(
             _group(name, group) for name, group in sorted(groups.items(), key=lambda each: (-each[1].turns, each[0]))
@@ -84,18 +94,12 @@ def _stage(stage: str, figures: StageFigures, waited_ms: int) -> StageStats:
     )
 
 
-def _late_cause(name: str, turns: int) -> LateCause:
-    stage, _, owner = name.partition(" ")
-    return LateCause(stage=stage, owner=owner, turns=turns)
-
-
-def _provider(name: str, figures: ProviderFigures) -> ProviderStats:
-    stage, _, spec = name.partition(" ")
+def _provider(named: StageProvider, figures: ProviderFigures) -> ProviderStats:
     sketch = _sketch(figures.durations)
     itl_ms = figures.itl_ms / figures.n_itl if figures.n_itl else None
     return ProviderStats(
-        stage=stage,
-        provider=spec,
+        stage=named.stage,
+        provider=named.spec,
         calls=figures.calls,
         errors=figures.errors,
         p50_ms=_ms(sketch, 0.50),
@@ -150,5 +154,5 @@ def _ms(sketch: Sketch, q: float) -> int | None:
     return None if value_ms is None else round(value_ms)
 
 
-def _by_count(counts: Mapping[str, int]) -> dict[str, int]:
+def _by_count(counts: Mapping[KeyT, int]) -> dict[KeyT, int]:
     return dict(sorted(counts.items(), key=lambda each: (-each[1], each[0])))
