@@ -30,8 +30,9 @@ _SECRET_CHARS: Final = 43
 _PROJECT: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")
 _KEY: Final = re.compile(rf"vp_(?P<project>[a-z0-9-]{{1,32}})_(?P<random>[A-Za-z0-9]{{{_ID_CHARS + _SECRET_CHARS}}})")
 _NO_DIGEST: Final = hashlib.sha256(b"").digest()
-_COLUMNS: Final = "id, project, name, scopes, created_at_s, revoked_at_s"
-_ROW: Final = (*_COLUMNS.split(", "), "secret_sha256")
+_FIELDS: Final = ("id", "project", "name", "scopes", "created_at_s", "revoked_at_s")
+_COLUMNS: Final = ", ".join(_FIELDS)
+_ROW: Final = (*_FIELDS, "secret_sha256")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

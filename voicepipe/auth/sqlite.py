@@ -37,25 +37,29 @@ class KeysUnreadable(ConfigError):
 
 
 MIGRATIONS: Final = (
-    """
-    CREATE TABLE token_secrets (
-        position INTEGER PRIMARY KEY AUTOINCREMENT,
-        kid TEXT NOT NULL UNIQUE,
-        secret BLOB NOT NULL,
-        created_at_s INTEGER NOT NULL
-    ) STRICT;
-    CREATE TABLE api_keys (
-        id TEXT PRIMARY KEY,
-        project TEXT NOT NULL,
-        name TEXT NOT NULL,
-        scopes TEXT NOT NULL,
-        secret_sha256 BLOB NOT NULL,
-        created_at_s INTEGER NOT NULL,
-        revoked_at_s INTEGER
-    ) STRICT;
-    """,
+    (
+        """
+        CREATE TABLE token_secrets (
+            position INTEGER PRIMARY KEY AUTOINCREMENT,
+            kid TEXT NOT NULL UNIQUE,
+            secret BLOB NOT NULL,
+            created_at_s INTEGER NOT NULL
+        ) STRICT
+        """,
+        """
+        CREATE TABLE api_keys (
+            id TEXT PRIMARY KEY,
+            project TEXT NOT NULL,
+            name TEXT NOT NULL,
+            scopes TEXT NOT NULL,
+            secret_sha256 BLOB NOT NULL,
+            created_at_s INTEGER NOT NULL,
+            revoked_at_s INTEGER
+        ) STRICT
+        """,
+    ),
 )
-"""Entry n brings the file from version n to n + 1. Entries are never edited, only added."""
+"""Statements of entry n bring the file from version n to n + 1. Entries are never edited, only added."""
 
 
 def writing(data_dir: Path) -> AbstractContextManager[sqlite3.Connection]:
@@ -134,8 +138,7 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
     done.
     """
     connection.execute("BEGIN IMMEDIATE")
-    for script in MIGRATIONS[_version(connection, path) :]:
-        for statement in filter(str.strip, script.split(";")):
-            connection.execute(statement)
+    for statement in (each for statements in MIGRATIONS[_version(connection, path) :] for each in statements):
+        connection.execute(statement)
     connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
     connection.execute("COMMIT")

@@ -20,33 +20,39 @@ BUSY_TIMEOUT_MS: Final = 2_000
 """How long one process waits at its start while another writes. A transaction here takes a few milliseconds."""
 
 MIGRATIONS: Final = (
-    """
-    CREATE TABLE revoked (
-        number INTEGER PRIMARY KEY AUTOINCREMENT,
-        kind TEXT NOT NULL CHECK (kind IN ('token', 'subject')),
-        project TEXT NOT NULL,
-        name TEXT NOT NULL,
-        issued_until_s INTEGER NOT NULL,
-        until_s INTEGER NOT NULL,
-        UNIQUE (project, kind, name)
-    ) STRICT;
-    CREATE INDEX revoked_until ON revoked (until_s);
-    CREATE TABLE configs (
-        id TEXT PRIMARY KEY, project TEXT NOT NULL, session BLOB NOT NULL, until_s INTEGER NOT NULL
-    ) STRICT;
-    CREATE INDEX configs_until ON configs (until_s);
-    CREATE TABLE counts (name TEXT PRIMARY KEY, total INTEGER NOT NULL, until_s INTEGER NOT NULL) STRICT;
-    CREATE INDEX counts_until ON counts (until_s);
-    CREATE TABLE slots (
-        pool TEXT NOT NULL, holder TEXT NOT NULL, owner TEXT NOT NULL, until_s INTEGER NOT NULL,
-        PRIMARY KEY (pool, holder)
-    ) STRICT;
-    CREATE INDEX slots_until ON slots (until_s);
-    CREATE INDEX slots_owner ON slots (owner);
-    CREATE INDEX slots_holder ON slots (holder);
-    """,
+    (
+        """
+        CREATE TABLE revoked (
+            number INTEGER PRIMARY KEY AUTOINCREMENT,
+            kind TEXT NOT NULL CHECK (kind IN ('token', 'subject')),
+            project TEXT NOT NULL,
+            name TEXT NOT NULL,
+            issued_until_s INTEGER NOT NULL,
+            until_s INTEGER NOT NULL,
+            UNIQUE (project, kind, name)
+        ) STRICT
+        """,
+        "CREATE INDEX revoked_until ON revoked (until_s)",
+        """
+        CREATE TABLE configs (
+            id TEXT PRIMARY KEY, project TEXT NOT NULL, session BLOB NOT NULL, until_s INTEGER NOT NULL
+        ) STRICT
+        """,
+        "CREATE INDEX configs_until ON configs (until_s)",
+        "CREATE TABLE counts (name TEXT PRIMARY KEY, total INTEGER NOT NULL, until_s INTEGER NOT NULL) STRICT",
+        "CREATE INDEX counts_until ON counts (until_s)",
+        """
+        CREATE TABLE slots (
+            pool TEXT NOT NULL, holder TEXT NOT NULL, owner TEXT NOT NULL, until_s INTEGER NOT NULL,
+            PRIMARY KEY (pool, holder)
+        ) STRICT
+        """,
+        "CREATE INDEX slots_until ON slots (until_s)",
+        "CREATE INDEX slots_owner ON slots (owner)",
+        "CREATE INDEX slots_holder ON slots (holder)",
+    ),
 )
-"""Entry n brings the file from version n to n + 1. Entries are never edited, only added."""
+"""Statements of entry n bring the file from version n to n + 1. Entries are never edited, only added."""
 
 
 class Tables:
@@ -234,9 +240,8 @@ class Tables:
             raise ConfigError(
                 f"{self._path} has version {version}, made by a newer voicepipe; this one knows {len(MIGRATIONS)}"
             )
-        for script in MIGRATIONS[version:]:
-            for statement in filter(str.strip, script.split(";")):
-                connection.execute(statement)
+        for statement in (each for statements in MIGRATIONS[version:] for each in statements):
+            connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
         connection.execute("COMMIT")
 
