@@ -46,6 +46,11 @@ class Lock(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     hidden: bool = False
     """It is empty in the `session.created` and `session.updated` that the client gets."""
 
+    @property
+    def path(self) -> tuple[str, ...]:
+        """Return the steps of the field's path."""
+        return tuple(self.field.split("."))
+
 
 class Claims(
     msgspec.Struct,

@@ -57,12 +57,12 @@ def broken_locks(before: Mapping[str, Any], after: Mapping[str, Any], locks: tup
 
     It compares results, not requests: this finds a change whatever shape an update has, and whatever it replaces.
     """
-    return tuple(lock.field for lock in locks if _at(before, lock.field) != _at(after, lock.field))
+    return tuple(lock.field for lock in locks if _at(before, lock.path) != _at(after, lock.path))
 
 
-def _at(session: Mapping[str, Any], path: str) -> Any:
+def _at(session: Mapping[str, Any], path: tuple[str, ...]) -> Any:
     value: Any = session
-    for name in path.split("."):
+    for name in path:
         value = value.get(name) if isinstance(value, Mapping) else None
     return value
 

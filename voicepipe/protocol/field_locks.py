@@ -50,7 +50,7 @@ def check_locks(session: SessionConfig, locks: Locks) -> None:
     whole = _whole(session)
     for position, lock in enumerate(locks):
         at = f"voicepipe.locks[{position}]"
-        if not _has(whole, lock.field.split(".")):
+        if not _has(whole, lock.path):
             raise ProtocolError(
                 f"Expected the dotted path of a field of the session, such as instructions, got {lock.field!r}.",
                 field=f"{at}.field",
@@ -104,7 +104,7 @@ def _whole(session: SessionConfig) -> JsonObject:
     return echo(session_object(session), session.extensions)
 
 
-def _has(session: JsonObject, path: list[str]) -> bool:
+def _has(session: JsonObject, path: tuple[str, ...]) -> bool:
     """Return whether the path leads to a field, or into a field that is null now and may be an object later."""
     value: Any = session
     for name in path:

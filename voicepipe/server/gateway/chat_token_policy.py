@@ -42,7 +42,7 @@ async def apply_token_policy(
     """
     started = await token_session(claims, route.name, route.agent, context)
     session, config = started.session, started.config
-    locked = {lock.field.partition(".")[0] for lock in claims.locks}
+    locked = {lock.path[0] for lock in claims.locks}
     _check_locks(requested, locked, session, config)
     changes: dict[str, Any] = {"metadata": tuple((dict(request.metadata) | claims.routing).items())}
     if "instructions" in locked or ("instructions" in config and not requested.instruction_field):

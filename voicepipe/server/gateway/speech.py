@@ -81,9 +81,9 @@ async def _resolve(
         check_may_reach(claims, route.name, route.agent, handshake, unpriced=next(unpriced, None))
         secret_session = await token_session(claims, route.name, route.agent, context)
         secret_session.check_model(requested.model)
-        if secret_session.is_locked("audio.output.voice") and name not in (None, secret_session.session.voice):
+        if secret_session.is_locked("audio", "output", "voice") and name not in (None, secret_session.session.voice):
             raise field_locked("voice")
-        if secret_session.is_locked("audio.output.speed") and requested.speed not in (
+        if secret_session.is_locked("audio", "output", "speed") and requested.speed not in (
             None,
             secret_session.session.speed,
         ):

@@ -56,7 +56,7 @@ async def resolve_stt(
         secret_session.check_model(requested.model)
         transcription = secret_session.session.transcription or Transcription()
         for field in ("language", "prompt"):
-            if secret_session.is_locked(f"audio.input.transcription.{field}") and getattr(requested, field) not in (
+            if secret_session.is_locked("audio", "input", "transcription", field) and getattr(requested, field) not in (
                 None,
                 getattr(transcription, field),
             ):

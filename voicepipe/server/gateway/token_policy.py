@@ -51,12 +51,9 @@ class TokenSession:
 
     claims: Claims
 
-    def is_locked(self, path: str) -> bool:
-        """Return whether the field, a parent or a child of it is locked."""
-        return any(
-            f"{path}.".startswith(f"{lock.field}.") or f"{lock.field}.".startswith(f"{path}.")
-            for lock in self.claims.locks
-        )
+    def is_locked(self, *path: str) -> bool:
+        """Return whether the field at these steps, a parent or a child of it is locked."""
+        return any(lock.path[: len(path)] == path[: len(lock.path)] for lock in self.claims.locks)
 
     def check_model(self, requested: str) -> None:
         """Check that the session's own model is requested if that model is locked.
