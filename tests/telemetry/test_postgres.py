@@ -13,7 +13,7 @@ from tests.telemetry.version_2 import BACK_TO_VERSION_2, record_of_version_2
 from voicepipe.errors import ConfigError
 from voicepipe.telemetry.record_writer import RecordWriter, RecordWriterOptions
 from voicepipe.telemetry.storage_log import new_health
-from voicepipe.telemetry.store.port import StoredTurn, StoreError, TurnQuery
+from voicepipe.telemetry.store.port import Cursor, StoredTurn, StoreError, TurnQuery
 from voicepipe.telemetry.store.postgres import PostgresTurnStore, numbered
 from voicepipe.telemetry.store.schema import VERSION
 from voicepipe.testing.conformance import turn_stats
@@ -197,7 +197,7 @@ async def test_a_database_that_restarts_loses_no_record() -> None:
 
             await eventually(settled)
         found: set[str] = set()
-        before: str | None = None
+        before: Cursor | None = None
         while True:
             page = await store.list("p", TurnQuery(limit=200, before=before))
             found |= {turn.record.id for turn in page.turns}

@@ -23,7 +23,7 @@ from voicepipe.errors import ConfigError
 from voicepipe.telemetry.record_json import record_json
 from voicepipe.telemetry.rollups.query import stats
 from voicepipe.telemetry.store import feedback, sqlite_file, turns
-from voicepipe.telemetry.store.port import StatsQuery, StoreError, TurnOrder, TurnQuery
+from voicepipe.telemetry.store.port import Cursor, StatsQuery, StoreError, TurnOrder, TurnQuery
 from voicepipe.telemetry.store.schema import VERSION
 from voicepipe.telemetry.store.sqlite import SqliteTurnStore
 from voicepipe.telemetry.store.statements import Fetch, Work
@@ -207,7 +207,7 @@ INDEXED: Final = (
     TurnQuery(user="u"),
     TurnQuery(arm=Arm("x", "a")),
     TurnQuery(order="slowest"),
-    TurnQuery(agent="a", since_ms=5, until_ms=9, before="7.x"),
+    TurnQuery(agent="a", since_ms=5, until_ms=9, before=Cursor(7, "x")),
 )
 
 

@@ -7,6 +7,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -23,7 +24,7 @@ from voicepipe.telemetry.rollups.buckets import DAY_MS, HOUR_MS, QUARTER_MS
 from voicepipe.telemetry.rollups.record_figures import RecordFigures
 from voicepipe.telemetry.rollups.stats import Stats
 from voicepipe.telemetry.rollups.stored_figures import packed, unpacked, unpacked_by_name
-from voicepipe.telemetry.store.port import MINUTE_MS, SessionQuery, StatsQuery, StoredTurn, TurnQuery
+from voicepipe.telemetry.store.port import MINUTE_MS, Cursor, SessionQuery, StatsQuery, StoredTurn, TurnQuery
 from voicepipe.telemetry.store.sqlite import SqliteTurnStore
 from voicepipe.testing.conformance.turn_store import stored_turn
 from voicepipe.testing.records import MARKS, turn_record
@@ -35,6 +36,9 @@ T0 = 20_000 * DAY_MS
 INSTANTS = st.one_of(st.integers(0, 3 * MINUTE_MS), st.integers(0, 3 * HOUR_MS), st.integers(0, 3 * DAY_MS)).map(
     lambda after_ms: T0 + after_ms
 )
+
+
+FOREIGN_CURSORS = ("", "x", "12", "12.", ".a", "-1.a", "1e3.a", "9" * 30 + ".a", "\u0663.a")
 
 
 @st.composite
@@ -195,7 +199,7 @@ async def test_stats_are_those_of_the_turns(
         ("by", lambda: StatsQuery(by="session")),  # type: ignore[arg-type]
         ("until", lambda: TurnQuery(since_ms=2, until_ms=1)),
         ("limit", lambda: SessionQuery(limit=0)),
-        ("before", lambda: SessionQuery(before="x")),
+        *(("before", partial(Cursor.read, text)) for text in FOREIGN_CURSORS),
     ],
 )
 def test_invalid_queries_are_refused(field: str, make: Callable[[], object]) -> None:

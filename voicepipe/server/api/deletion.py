@@ -14,7 +14,7 @@ from voicepipe.server.api.turns import json_answer
 from voicepipe.server.context import CONTEXT, ServerContext
 from voicepipe.server.errors import refusal
 from voicepipe.telemetry.log import log_event
-from voicepipe.telemetry.store.port import MAX_LIMIT, SessionQuery
+from voicepipe.telemetry.store.port import MAX_LIMIT, Cursor, SessionQuery
 
 UNKNOWN_WAIT_S: Final = 10
 """`Retry-After` while not all open sessions are known."""
@@ -89,7 +89,7 @@ async def _operator(request: web.Request) -> tuple[ServerContext, str]:
 
 async def _sessions_of(context: ServerContext, project: str, user: str) -> list[str]:
     found: list[str] = []
-    before: str | None = None
+    before: Cursor | None = None
     while True:
         page = await context.turns.sessions(project, SessionQuery(user=user, limit=MAX_LIMIT, before=before))
         found += [each.session for each in page.sessions]

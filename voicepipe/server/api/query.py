@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, get_args
 
 from voicepipe.errors import AuthError, ProtocolError
-from voicepipe.telemetry.store.port import GROUPS, MINUTE_MS, NEWEST, SessionQuery, StatsQuery, TurnQuery
+from voicepipe.telemetry.store.port import GROUPS, MINUTE_MS, NEWEST, Cursor, SessionQuery, StatsQuery, TurnQuery
 from voicepipe.turn.record.arm import Arm
 from voicepipe.turn.record.values import Cause, Outcome
 
@@ -165,7 +165,7 @@ def _words(query: Query) -> dict[str, Any]:
 
 def _page(query: Query) -> dict[str, Any]:
     page: dict[str, Any] = {"limit": whole(query["limit"], "limit") if "limit" in query else NEWEST.limit}
-    return page | ({"before": query["before"]} if "before" in query else {})
+    return page | ({"before": Cursor.read(query["before"])} if "before" in query else {})
 
 
 def _window(query: Query, now_ms: int) -> dict[str, int]:

@@ -12,7 +12,7 @@ from voicepipe.clock import unix_ms
 from voicepipe.errors import AuthError
 from voicepipe.server.api.nodes import ANNOUNCER
 from voicepipe.server.api.query import live_node, session_query, stats_query, wants_live
-from voicepipe.server.api.turns import json_answer
+from voicepipe.server.api.turns import json_answer, next_text
 from voicepipe.server.authenticate import Principal
 from voicepipe.server.context import CONTEXT, ServerContext
 from voicepipe.server.sessions.listed_sessions import ListedSessions
@@ -39,7 +39,7 @@ async def list_sessions(request: web.Request) -> web.Response:
     page = await context.turns.sessions(project, query)
     live = {each["id"] for each in (await open_sessions(request.app, project)).rows}
     data = [_plain(each, is_live=each.session in live) for each in page.sessions]
-    return json_answer({"object": "list", "data": data, "next": page.next})
+    return json_answer({"object": "list", "data": data, "next": next_text(page.next)})
 
 
 async def open_sessions(app: web.Application, project: str | None) -> ListedSessions:

@@ -13,7 +13,7 @@ from voicepipe.server.api.query import own_sessions_only, turn_query
 from voicepipe.server.authenticate import Principal
 from voicepipe.server.context import CONTEXT
 from voicepipe.server.errors import NotFound
-from voicepipe.telemetry.store.port import StoredTurn, TurnPage, redacted_turn, turn_plain
+from voicepipe.telemetry.store.port import Cursor, StoredTurn, TurnPage, redacted_turn, turn_plain
 
 
 async def list_turns(request: web.Request) -> web.Response:
@@ -41,9 +41,14 @@ async def one_turn(request: web.Request) -> web.Response:
     return json_answer(turn_plain(visible_turn(turn, principal)))
 
 
+def next_text(next: Cursor | None) -> str | None:
+    """Return the `next` of a page in JSON."""
+    return None if next is None else str(next)
+
+
 def _page_json(page: TurnPage, principal: Principal) -> bytes:
     data = [turn_plain(visible_turn(turn, principal)) for turn in page.turns]
-    return msgspec.json.encode({"object": "list", "data": data, "next": page.next})
+    return msgspec.json.encode({"object": "list", "data": data, "next": next_text(page.next)})
 
 
 def visible_turn(turn: StoredTurn, principal: Principal) -> StoredTurn:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from voicepipe.errors import ProtocolError, StorageFailureKind, VoicepipeError
 from voicepipe.telemetry.record_json import record_plain
@@ -48,6 +48,30 @@ class RecordRefused(StoreError):
     """Raised when a turn to be stored, or one part of it, is invalid: another try would not help."""
 
 
+class Cursor(NamedTuple):
+    """The position where a page ended. Clients pass its text back as it is."""
+
+    at_ms: int
+    """`started_at_ms` of its last turn or session; `total_ms` on a page by latency."""
+
+    id: str
+
+    @classmethod
+    def read(cls, text: str) -> Cursor:
+        """Return the cursor of a text that a client passes back.
+
+        Raises:
+            ProtocolError: it is no cursor; `field` is `before`.
+        """
+        at_ms, dot, id = text.partition(".")
+        if not (dot and id and at_ms.isascii() and at_ms.isdigit() and len(at_ms) < 16):
+            raise ProtocolError(f"expected the `next` of an earlier page, got {text[:80]!r}", field="before")
+        return cls(int(at_ms), id)
+
+    def __str__(self) -> str:
+        return f"{self.at_ms}.{self.id}"
+
+
 @dataclass(frozen=True, slots=True)
 class StoredTurn:
     """A turn's record and its owner."""
@@ -73,11 +97,9 @@ class StoredTurn:
     """Arm of an A/B experiment."""
 
 
-def _check_page(limit: int, before: str | None) -> None:
+def _check_limit(limit: int) -> None:
     if not 1 <= limit <= MAX_LIMIT:
         raise ProtocolError(f"expected 1 to {MAX_LIMIT}, got {limit}", field="limit")
-    if before is not None:
-        read_cursor(before)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +152,7 @@ class TurnQuery(TurnFilter):
     """
 
     limit: int = 50
-    before: str | None = None
+    before: Cursor | None = None
     """The `next` of the page before this one."""
 
     order: TurnOrder = "newest"
@@ -142,7 +164,7 @@ class TurnQuery(TurnFilter):
 
     def __post_init__(self) -> None:
         TurnFilter.__post_init__(self)
-        _check_page(self.limit, self.before)
+        _check_limit(self.limit)
 
 
 NEWEST: Final = TurnQuery()
@@ -186,11 +208,11 @@ class SessionQuery:
     """Which sessions to list, newest first. A field that is None leaves nothing out.
 
     Raises:
-        ProtocolError: `limit` or `before` is invalid.
+        ProtocolError: `limit` is invalid.
     """
 
     limit: int = 50
-    before: str | None = None
+    before: Cursor | None = None
     text: str | None = None
     """A part of the session's id, in either case."""
 
@@ -202,7 +224,7 @@ class SessionQuery:
     until_ms: int | None = None
 
     def __post_init__(self) -> None:
-        _check_page(self.limit, self.before)
+        _check_limit(self.limit)
 
 
 NEWEST_SESSIONS: Final = SessionQuery()
@@ -214,7 +236,7 @@ class TurnPage:
     """A page of turns, in the requested order."""
 
     turns: tuple[StoredTurn, ...]
-    next: str | None
+    next: Cursor | None
     """The value of `TurnQuery.before` for the next page, or None when there is none."""
 
 
@@ -248,7 +270,7 @@ class SessionPage:
     """A page of sessions, newest first."""
 
     sessions: tuple[SessionSummary, ...]
-    next: str | None
+    next: Cursor | None
     """The value of `SessionQuery.before` for older ones, or None when these are the oldest."""
 
 
@@ -366,21 +388,3 @@ def turn_plain(turn: StoredTurn) -> dict[str, Any]:
         "arm": str(turn.arm),
         **record_plain(turn.record, turn.agent),
     }
-
-
-def cursor(turn: StoredTurn, order: TurnOrder = "newest") -> str:
-    """Return the position where a page ended. Clients pass it back as it is."""
-    at = turn.started_at_ms if order == "newest" else turn.record.total_ms
-    return f"{at}.{turn.record.id}"
-
-
-def read_cursor(before: str) -> tuple[int, str]:
-    """Return (started_at_ms or total_ms, id) of the last turn of a page.
-
-    Raises:
-        ProtocolError: it is no cursor.
-    """
-    at_ms, dot, id = before.partition(".")
-    if not (dot and id and at_ms.isascii() and at_ms.isdigit() and len(at_ms) < 16):
-        raise ProtocolError(f"expected the `next` of an earlier page, got {before[:80]!r}", field="before")
-    return int(at_ms), id

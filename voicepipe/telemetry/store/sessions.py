@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from voicepipe.telemetry.store.filters import LIKE, clean, like_part, projects, within
-from voicepipe.telemetry.store.port import SessionPage, SessionQuery, SessionSummary, read_cursor
+from voicepipe.telemetry.store.port import Cursor, SessionPage, SessionQuery, SessionSummary
 from voicepipe.telemetry.store.statements import Row, Work, any_of, fetch
 
 
@@ -20,7 +20,7 @@ def page(project: str | None, query: SessionQuery) -> Work[SessionPage]:
     summaries = tuple(
         SessionSummary(row[1], row[0], *row[2:6], *sums.get((row[0], row[1]), _NOTHING)) for row in newest
     )
-    last = f"{summaries[-1].started_at_ms}.{summaries[-1].session}" if len(rows) > query.limit else None
+    last = Cursor(summaries[-1].started_at_ms, summaries[-1].session) if len(rows) > query.limit else None
     return SessionPage(summaries, last)
 
 
@@ -37,7 +37,7 @@ def _page(project: str, query: SessionQuery) -> Work[Sequence[Row]]:
     if query.text is not None:
         where, values = f"{where} AND {LIKE}", [*values, like_part(query.text)]
     if query.before is not None:
-        where, values = f"{where} AND (t.started_at_ms, t.session) < (?, ?)", [*values, *read_cursor(query.before)]
+        where, values = f"{where} AND (t.started_at_ms, t.session) < (?, ?)", [*values, *query.before]
     sql = f"""
         SELECT t.project, t.session, t.agent, t.user_id, t.started_at_ms, t.last_at_ms FROM sessions t
         WHERE {where} ORDER BY t.started_at_ms DESC, t.session DESC LIMIT ?

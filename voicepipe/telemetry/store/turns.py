@@ -16,12 +16,12 @@ from voicepipe.telemetry.store.filters import NAMED, clean, condition, projects,
 from voicepipe.telemetry.store.port import (
     MAX_LIMIT,
     MAX_SEARCHED,
+    Cursor,
     StoredTurn,
     TurnFilter,
+    TurnOrder,
     TurnPage,
     TurnQuery,
-    cursor,
-    read_cursor,
 )
 from voicepipe.telemetry.store.statements import Row, Work, fetch
 from voicepipe.turn.record.arm import Arm
@@ -53,7 +53,7 @@ def page(project: str | None, query: TurnQuery) -> Work[TurnPage]:
         return (yield from _with_words(project, query, query.words))
     rows = yield from _rows(project, query)
     turns = tuple(turn_of(row) for row in rows[: query.limit])
-    return TurnPage(turns, cursor(turns[-1], query.order) if len(rows) > query.limit else None)
+    return TurnPage(turns, _cursor(turns[-1], query.order) if len(rows) > query.limit else None)
 
 
 def _with_words(project: str | None, query: TurnQuery, words: str) -> Work[TurnPage]:
@@ -68,10 +68,10 @@ def _with_words(project: str | None, query: TurnQuery, words: str) -> Work[TurnP
                 found.append(turn)
                 if len(found) == query.limit:
                     is_last = i + 1 == len(rows)
-                    return TurnPage(tuple(found), None if is_last else cursor(turn, query.order))
+                    return TurnPage(tuple(found), None if is_last else _cursor(turn, query.order))
         if len(rows) <= MAX_LIMIT:
             return TurnPage(tuple(found), None)
-        part = replace(part, before=cursor(turn_of(looked_at[-1]), query.order))
+        part = replace(part, before=_cursor(turn_of(looked_at[-1]), query.order))
     return TurnPage(tuple(found), part.before)
 
 
@@ -134,7 +134,7 @@ def _of_ranges(
 def _in_order(where: str, values: Sequence[object], order: str, query: TurnQuery, limit: int) -> Work[Sequence[Row]]:
     """Return one row more than a page holds: it shows whether there is a next page."""
     if query.before is not None:
-        where, values = f"{where} AND ({order}, t.id) < (?, ?)", [*values, *read_cursor(query.before)]
+        where, values = f"{where} AND ({order}, t.id) < (?, ?)", [*values, *query.before]
     # The turns are found in narrow rows, before any record is read.
     found = f"SELECT t.number FROM turns t WHERE {where} ORDER BY {order} DESC, t.id DESC LIMIT ?"
     sql = f"{_SELECT} WHERE t.number IN ({found}) ORDER BY {order} DESC, t.id DESC"
@@ -154,6 +154,13 @@ def _are_few(project: str, query: TurnFilter) -> Work[bool]:
     sql = f"SELECT count(*) FROM (SELECT 1 FROM turns t WHERE t.project = ?{where} LIMIT {_FEW + 1}) c"
     ((count,),) = yield from fetch(sql, project, *values)
     return bool(count <= _FEW)
+
+
+def _cursor(turn: StoredTurn, order: TurnOrder) -> Cursor:
+    """Return the position of a page that ends with this turn."""
+    if order == "newest":
+        return Cursor(turn.started_at_ms, turn.record.id)
+    return Cursor(turn.record.total_ms or 0, turn.record.id)  # a turn without one is on no page by latency
 
 
 def turn_of(row: Row) -> StoredTurn:

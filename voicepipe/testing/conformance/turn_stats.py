@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from voicepipe.telemetry.rollups.stats import Stats
-from voicepipe.telemetry.store.port import MINUTE_MS, SessionQuery, StatsQuery, StoredTurn, TurnQuery, TurnStore
+from voicepipe.telemetry.store.port import MINUTE_MS, Cursor, SessionQuery, StatsQuery, StoredTurn, TurnQuery, TurnStore
 from voicepipe.testing.conformance.turn_store import OpenStore, opened, stored_turn
 from voicepipe.turn.record.arm import NO_ARM, Arm
 from voicepipe.turn.record.values import ModelAttempt, TurnCost
@@ -230,7 +230,7 @@ async def lists_the_slowest_first(open_store: OpenStore) -> None:
         await store.store([*turns, stored_turn("unheard", T0, total_ms=None, total_verdict=None)])
         for since_ms in (None, T0):
             seen: list[str] = []
-            before: str | None = None
+            before: Cursor | None = None
             while True:
                 page = await store.list("p", TurnQuery(order="slowest", limit=7, before=before, since_ms=since_ms))
                 seen += [turn.record.id for turn in page.turns]
@@ -295,7 +295,7 @@ async def finds_what_is_rare(open_store: OpenStore) -> None:
         await store.store([*many(), *(of(turn, language="cy") for turn in rare)])
         for _ in range(2):
             seen: list[str] = []
-            before: str | None = None
+            before: Cursor | None = None
             while True:
                 page = await store.list("p", TurnQuery(language="cy", cause="vad", limit=3, before=before))
                 seen += [turn.record.id for turn in page.turns]
