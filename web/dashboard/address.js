@@ -170,8 +170,9 @@ export function stepOf(span_ms) {
  * @param {View} view
  * @param {Window | Span} range
  * @param {Record<string, string | number>} [more]
+ * @param {"/v1/stats" | "/v1/experiments"} [path]
  */
-export function figures(view, range, more = {}) {
+export function figures(view, range, more = {}, path = "/v1/stats") {
   const params = new URLSearchParams();
   if (typeof range === "string" && view.at_ms === null) params.set("window", range);
   else {
@@ -180,7 +181,7 @@ export function figures(view, range, more = {}) {
     params.set("since", String(span.since_ms));
     params.set("until", String(span.until_ms));
   }
-  return `/v1/stats?${filtered(params, view, more)}`;
+  return `${path}?${filtered(params, view, more)}`;
 }
 
 /**

@@ -115,7 +115,7 @@ export class Views {
     if (past) paths.set("earlier", figures(view, past));
     const stale_ms = span.until_ms - span.since_ms > LONG_MS ? LONG_STALE_MS : STALE_MS;
     const stale = [...paths.values()].filter((path) => now_ms - (this.cached.get(path)?.at_ms ?? -Infinity) > stale_ms);
-    const compared = view.by === "arm" ? [figures(view, range).replace("/v1/stats", "/v1/experiments")] : [];
+    const compared = view.by === "arm" ? [figures(view, range, {}, "/v1/experiments")] : [];
     const got = await this.request(signal, slow, newest, ...compared, ...stale);
     if (!got) return null;
     const [worst, latest, ...rest] = got;

@@ -25,7 +25,7 @@ from voicepipe.telemetry.rollups.record_figures import RecordFigures
 from voicepipe.telemetry.rollups.stats import Stats
 from voicepipe.telemetry.rollups.stored_figures import packed, unpacked, unpacked_basic, unpacked_by_name
 from voicepipe.telemetry.rollups.summary import stats_of
-from voicepipe.telemetry.store.filters import NAMED, condition, projects, without_time_index
+from voicepipe.telemetry.store.filters import condition, projects, without_time_index
 from voicepipe.telemetry.store.port import StatsQuery
 from voicepipe.telemetry.store.statements import Row, Work, fetch
 
@@ -136,9 +136,9 @@ class _SeriesAccumulator(_Accumulator):
 
 def _add_turns(project: str, query: StatsQuery, accumulators: tuple[_Accumulator, ...]) -> Work[bool]:
     """Add the turns of one session or user one by one. Return whether there are more than `MAX_TURNS`."""
-    where, values = yield from condition(project, query)
+    where, values, is_by_session = yield from condition(project, query)
     order = "t.started_at_ms"
-    if NAMED in where:
+    if is_by_session:
         where, order = without_time_index(where), "+t.started_at_ms"
     rows = yield from fetch(turns_sql(where, f"ORDER BY {order} DESC LIMIT {MAX_TURNS + 1}"), *values)
     for from_ms, mix, figures in figures_of_rows(rows[:MAX_TURNS]):

@@ -40,7 +40,7 @@ def by_arm(project: str | None, query: TurnFilter) -> Work[tuple[ArmTurn, ...]]:
     for each in (yield from projects(project)):
         if len(turns) == MAX_TURNS:  # an older one has no room
             query = replace(query, since_ms=turns[-1][0])
-        where, values = yield from condition(each, query)
+        where, values, _ = yield from condition(each, query)
         columns = "t.started_at_ms, t.id, t.number, t.arm, t.total_ms, t.usd, t.outcome"
         newest = f"SELECT {columns} FROM turns t WHERE {where} ORDER BY t.started_at_ms DESC, t.id DESC LIMIT ?"
         found = yield from fetch(newest, *values, MAX_TURNS)

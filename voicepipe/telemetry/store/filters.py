@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from voicepipe.telemetry.rollups.dimensions import STAGES
 from voicepipe.telemetry.store.port import SessionQuery, TurnFilter
@@ -23,9 +23,13 @@ def projects(project: str | None) -> Work[list[str]]:
     return [name for name, *_ in (yield from fetch(PROJECTS))]
 
 
-NAMED: Final = "t.number IN (SELECT s.number FROM turns s WHERE s.project = ? AND "
-"""The part that each condition on the sessions of turns contains. A query of its own looks the turns up by session,
-whatever the other conditions are."""
+class Condition(NamedTuple):
+    """A condition on `turns t`, and its values."""
+
+    where: str
+    values: list[object]
+    is_by_session: bool
+    """Whether it names sessions: a query of its own looks their turns up, whatever the other conditions are."""
 
 
 def without_time_index(where: str) -> str:
@@ -34,9 +38,9 @@ def without_time_index(where: str) -> str:
     return where.replace("t.started_at_ms", "+t.started_at_ms")
 
 
-def condition(project: str, query: TurnFilter) -> Work[tuple[str, list[object]]]:
-    """Return the condition on `turns t` for a filter, and its values."""
-    where, values = yield from _of_project(project, query.text)
+def condition(project: str, query: TurnFilter) -> Work[Condition]:
+    """Return the condition for a filter."""
+    where, values, is_by_session = yield from _of_project(project, query.text)
     inside, inside_values = within(query)
     where, values = where + inside, [*values, *inside_values]
     for column, value in _plain(query):
@@ -52,7 +56,7 @@ def condition(project: str, query: TurnFilter) -> Work[tuple[str, list[object]]]
     if query.provider is not None:
         where += " AND (" + " OR ".join(f"substr(t.{stage}, 1, ?) = ?" for stage in STAGES) + ")"
         values += (len(query.provider) + 1, f"{clean(query.provider)}/") * len(STAGES)
-    return where, values
+    return Condition(where, values, is_by_session)
 
 
 def _plain(query: TurnFilter) -> Iterator[tuple[str, object]]:
@@ -74,19 +78,22 @@ def within(query: TurnFilter | SessionQuery) -> tuple[str, list[object]]:
     return where, values
 
 
-def _of_project(project: str, text: str | None) -> Work[tuple[str, list[object]]]:
+def _of_project(project: str, text: str | None) -> Work[Condition]:
     """Return the condition that turns are of the project, and of sessions whose id contains the text, if there is one.
 
     Named sessions are of the project: without a condition on the turns' own, no index of all its turns is used.
     """
     if text is None:
-        return "t.project = ?", [project]
+        return Condition("t.project = ?", [project], is_by_session=False)
     like = like_part(text)
     sql = f"SELECT t.session FROM sessions t WHERE t.project = ? AND {LIKE} LIMIT {_MAX_SESSIONS + 1}"
     found = [session for (session,) in (yield from fetch(sql, project, like))]
     if len(found) > _MAX_SESSIONS:
-        return f"t.project = ? AND {LIKE}", [project, like]
-    return (f"{NAMED}{any_of('s.session', len(found))})", [project, *found]) if found else ("1 = 0", [])
+        return Condition(f"t.project = ? AND {LIKE}", [project, like], is_by_session=False)
+    if not found:
+        return Condition("1 = 0", [], is_by_session=False)
+    numbers = f"SELECT s.number FROM turns s WHERE s.project = ? AND {any_of('s.session', len(found))}"
+    return Condition(f"t.number IN ({numbers})", [project, *found], is_by_session=True)
 
 
 LIKE: Final = "lower(t.session) LIKE ? ESCAPE '!'"

@@ -12,7 +12,7 @@ import msgspec
 from voicepipe.telemetry.record_json import record_from_json
 from voicepipe.telemetry.rollups.buckets import HOUR_MS
 from voicepipe.telemetry.store import turn_hours
-from voicepipe.telemetry.store.filters import NAMED, clean, condition, projects, within, without_time_index
+from voicepipe.telemetry.store.filters import clean, condition, projects, within, without_time_index
 from voicepipe.telemetry.store.port import (
     MAX_LIMIT,
     MAX_SEARCHED,
@@ -97,8 +97,8 @@ def _rows(project: str | None, query: TurnQuery) -> Work[list[Row]]:
 
 
 def _page(project: str, query: TurnQuery) -> Work[Sequence[Row]]:
-    where, values = yield from condition(project, query)
-    if NAMED in where:
+    where, values, is_by_session = yield from condition(project, query)
+    if is_by_session:
         # The turns of named sessions are few: they are looked up by session, and sorted.
         measured = " AND t.total_ms IS NOT NULL" if query.order == "slowest" else ""
         order = "+t.total_ms" if measured else "+t.started_at_ms"
