@@ -148,6 +148,7 @@ def test_rules_keep_their_order_and_the_first_that_applies_counts(tmp_path: Path
         ('[rules.r]\nwhen = ["a=b"]\npool = "x"\n', "rules.r.pool: expected a pool that has a section [pools.NAME]"),
         ('[rules.r]\nwhen = ["a"]\npool = "x"\n', 'rules.r.when: expected "name=value" or "name=one|other", got'),
         ('[experiments.e]\nsplit = ["x=10"]\n', "experiments.e.split: expected a pool that has a section"),
+        ('[experiments."a/b"]\nsplit = ["x=10"]\n', "experiments.a/b: expected a name without a slash, got 'a/b'"),
         ('[experiments.e]\nsplit = ["x"]\n', 'experiments.e.split: expected "pool=percent", got'),
         ('[experiments.e]\nsplit = ["x=60", "y=60"]\n', "experiments.e.split: expected pools with percentages up to"),
         ("[providers.pool]\nkind = 'openai'\n", "providers.pool: expected another name"),

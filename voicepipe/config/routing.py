@@ -134,6 +134,8 @@ def _rule(name: str, read: Read, leaves: Leaves) -> Rule:
 
 
 def _experiment(name: str, read: Read, leaves: Leaves) -> Experiment:
+    if "/" in name:  # its turns are stored with `experiment/pool`
+        raise ConfigError(f"experiments.{name}: expected a name without a slash, got {name!r}")
     options: ExperimentOptions = read(ExperimentOptions(), ("experiments", name), leaves)
     return _named(f"experiments.{name}", lambda: options.experiment(name))
 
