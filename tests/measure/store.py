@@ -1,5 +1,7 @@
 """Measure a store of turns with a month of sessions: `python -m tests.measure.store --turns 1000000`.
 
+With `--days 2` the turns are those of two days: a busy machine's, whose hours have thousands of turns.
+
 Fills a store with generated turns in batches as the sink writes them, aggregates them as the server does,
 and sends it the dashboard's queries: write rate, size on disk, and the median and 95th percentile of
 each query. Beside the rates and the medians stands the CPU time of this process, which other work on the machine moves
@@ -84,6 +86,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Print the table, and progress on stderr."""
     parser = argparse.ArgumentParser(prog="python -m tests.measure.store", description=__doc__)
     parser.add_argument("--turns", type=int, default=100_000, help="how many to write (100000)")
+    parser.add_argument("--days", type=int, default=30, help="over how many days they are spread (30)")
     parser.add_argument("--repeats", type=int, default=30, help="how often each question is asked (30)")
     parser.add_argument("--postgres", metavar="URL", help="a database without turns; SQLite without it")
     parser.add_argument(
@@ -95,9 +98,15 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("expected --folder with --write-only, and not with --postgres")
     try:
         lines = asyncio.run(
-            written(options.folder, options.turns)
+            written(options.folder, options.turns, days=options.days)
             if options.write_only
-            else measured(options.turns, repeats=options.repeats, postgres=options.postgres, folder=options.folder)
+            else measured(
+                options.turns,
+                days=options.days,
+                repeats=options.repeats,
+                postgres=options.postgres,
+                folder=options.folder,
+            )
         )
     except VoicepipeError as why:
         _say(f"store: {why}")
@@ -106,7 +115,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-async def written(folder: Path, n_turns: int) -> list[str]:
+async def written(folder: Path, n_turns: int, *, days: int = 30) -> list[str]:
     """Fill the store of a folder; return the line that says how fast.
 
     Raises:
@@ -115,11 +124,13 @@ async def written(folder: Path, n_turns: int) -> list[str]:
     async with _opened(None, folder) as store:
         if await _newest_ms(store) is not None:
             raise VoicepipeError("expected a folder without turns")
-        wrote = await _fill(store, n_turns, clock.unix_ms())
+        wrote = await _fill(store, n_turns, clock.unix_ms(), days)
     return [f"{n_turns} turns: {wrote.text(n_turns, 'written')}"]
 
 
-async def measured(n_turns: int, *, repeats: int, postgres: str | None = None, folder: Path | None = None) -> list[str]:
+async def measured(
+    n_turns: int, *, repeats: int, days: int = 30, postgres: str | None = None, folder: Path | None = None
+) -> list[str]:
     """Fill a store, query it, and return the report line by line. The turns of a folder's store are not written again.
 
     Raises:
@@ -131,7 +142,7 @@ async def measured(n_turns: int, *, repeats: int, postgres: str | None = None, f
             raise VoicepipeError("expected a database without turns")
         until_ms = clock.unix_ms() if newest_ms is None else newest_ms + 1
         if newest_ms is None:
-            wrote = await _fill(store, n_turns, until_ms)
+            wrote = await _fill(store, n_turns, until_ms, days)
         summed_up = await _maintain(store, until_ms)
         size_bytes = await store.size_bytes()
         rows = [await _timed(store, name, query_store, repeats) for name, query_store in questions(until_ms)]
@@ -209,9 +220,10 @@ async def _opened(postgres: str | None, folder: Path | None) -> AsyncIterator[Tu
             await store.close()
 
 
-async def _fill(store: TurnStore, n_turns: int, until_ms: int) -> Spent:
+async def _fill(store: TurnStore, n_turns: int, until_ms: int, days: int) -> Spent:
     """Fill the store; return the time of its writes, without the generation of turns."""
-    turns, done, spent, reported_at_ms = made_up(n_turns, until_ms=until_ms), 0, Spent(), 0
+    turns = made_up(n_turns, until_ms=until_ms, over_ms=days * DAY_MS)
+    done, spent, reported_at_ms = 0, Spent(), 0
     while batch := await asyncio.to_thread(lambda: list[StoredTurn](islice(turns, BATCH))):
         with spent.counting():
             await store.store(batch)

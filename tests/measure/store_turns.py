@@ -44,10 +44,10 @@ _AGENTS: Final = (
 )
 
 
-def made_up(n_turns: int, *, until_ms: int, seed: int = 1) -> Iterator[StoredTurn]:
-    """Yield turns of the month before `until_ms`, oldest first, in sessions of eight."""
+def made_up(n_turns: int, *, until_ms: int, over_ms: int = MONTH_MS, seed: int = 1) -> Iterator[StoredTurn]:
+    """Yield turns of the time `over_ms` before `until_ms`, oldest first, in sessions of eight."""
     draw = random.Random(seed)
-    step_ms = MONTH_MS / n_turns
+    step_ms = over_ms / n_turns
     for number in range(n_turns):
         session = number // PER_SESSION
         agent = _AGENTS[session % len(_AGENTS)]
@@ -56,7 +56,7 @@ def made_up(n_turns: int, *, until_ms: int, seed: int = 1) -> Iterator[StoredTur
             record,
             PROJECT,
             agent.name,
-            until_ms - MONTH_MS + int(number * step_ms),
+            until_ms - over_ms + int(number * step_ms),
             user=f"user-{session % USERS}",
             language=_LANGUAGES[session % len(_LANGUAGES)],
             route=agent.route,

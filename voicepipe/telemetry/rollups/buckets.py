@@ -14,7 +14,13 @@ DAY_MS: Final = 24 * HOUR_MS
 
 LEVELS: Final = (MINUTE_MS, QUARTER_MS, HOUR_MS, DAY_MS)
 """Lengths of buckets, shortest first; each is a multiple of the length before. Buckets begin at multiples of their
-length, UTC."""
+length, UTC.
+
+Hours and days alone are too slow. At 200,000 turns a day the dashboard's figures of the last hour then took 976 ms and
+not 34 ms, those of 24 hours 8.0 s and not 54 ms (p50): the steps of its series are shorter than an hour, so all turns
+were read. To sum up an hour took 0.9 s of CPU in one step, a minute takes 9 ms. Without quarters the figures of 24
+hours took 116 ms, and older ones all turns: minutes are deleted after two days. `web/docs/records.md` has the table.
+"""
 
 
 @dataclass(frozen=True, slots=True, order=True)
