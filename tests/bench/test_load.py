@@ -119,7 +119,7 @@ async def test_transcriber_counts_utterances(encoding: AudioEncoding) -> None:
     stream = DeepgramStream(say, encoding, itertools.count(1), hold_ms=10)
     async with asyncio.TaskGroup() as group:
         speaking = group.create_task(stream.send_finals())
-        for frame in (voice(20), silence(320)):
+        for frame in (voice(20), silence(640)):
             await stream.receive(encoding.encode(frame))
         interim, final = await said.get(), await said.get()
         await stream.receive(encoding.encode(voice(20)))
@@ -132,6 +132,26 @@ async def test_transcriber_counts_utterances(encoding: AudioEncoding) -> None:
     assert texts == ["where is number 1", "where is number 1", "where is number 2", ""]
     assert [each["from_finalize"] for each in (final, finalized, nothing)] == [False, True, True]
     assert finalized["start"] == final["start"] + final["duration"]
+
+
+async def test_audio_that_arrives_late_is_no_pause_of_the_sentence() -> None:
+    """A server may send audio in pieces: a pause of 20 ms in the sentence does not end it, however late the rest is."""
+    said: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+
+    async def say(message: str) -> None:
+        said.put_nowait(json.loads(message))
+
+    encoding = AudioEncoding(16_000)
+    stream = DeepgramStream(say, encoding, itertools.count(1), hold_ms=0)
+    async with asyncio.TaskGroup() as group:
+        speaking = group.create_task(stream.send_finals())
+        for frame in (voice(20), silence(320), voice(100), silence(640)):
+            await stream.receive(encoding.encode(frame))
+            for _ in range(3):  # a final that was due would be sent now
+                await asyncio.sleep(0)
+        sent = [said.get_nowait() for _ in range(said.qsize())]
+        speaking.cancel()
+    assert [each["is_final"] for each in sent] == [False, True]
 
 
 def test_minimum_latency_follows_from_the_delays() -> None:

@@ -13,6 +13,10 @@ from voicepipe.audio.encoding import AudioEncoding
 LOUD: Final = 600
 """A peak above this is speech; the users of the bench fill half the scale."""
 
+MIN_QUIET_MS: Final = 40
+"""Speech has ended when this much quiet audio was received. As an STT does, the stream counts its audio: audio that
+arrives late is no pause. The sentences of the bench have shorter pauses."""
+
 
 class DeepgramStream:
     """One stream: a final text comes a known time after the last loud frame, or after `Finalize`."""
@@ -38,8 +42,13 @@ class DeepgramStream:
         self._n_received += len(samples)
         if len(samples) and int(samples.max()) > LOUD:
             await self._voice()
-        elif self._text and self._due_ms is None:
+        elif self._text and self._due_ms is None and self._quiet_ms >= MIN_QUIET_MS:
             self._expect(self._loud_ms + self._hold_ms)
+
+    @property
+    def _quiet_ms(self) -> float:
+        """The audio received since the last loud frame."""
+        return (self._n_received - self._n_ended) * 1_000 / self._rate_hz
 
     def control(self, kind: str) -> None:
         """Process a control message of the client."""
