@@ -43,6 +43,10 @@ MAX_REFUSAL_MS: Final = 100
 """How long a refusal may take."""
 
 
+SPREAD: Final = 0.618034
+"""The golden ratio: the multiples of it, each without its whole part, are spread evenly from 0 to 1, however many there
+are."""
+
 ADMIT_TIMEOUT_S: Final = 60
 """How long the server may take to admit users again after the crowd has left."""
 
@@ -55,9 +59,9 @@ class AdmissionPlan:
     turns: int
     silence_ms: int
     interval_ms: int = 80
-    """Time between two users. The first 90 come within a turn's time (7.2 s), and more are seldom admitted. If all
-    came within a part of that time, their turns would fall together ever after: with 50 ms the server's CPU goes up and
-    down between 0.4 and 1.0 of a core for the whole run."""
+    """Time between two users. Each begins to talk at a time of its own within a turn's length from then, as users do.
+    If the turns began with the connections, those of the users beyond a turn's length (7.2 s, 90 users) would fall
+    together with the first ones' ever after."""
 
     n_flooded: int = 20
     rounds: int = 2
@@ -113,7 +117,7 @@ async def measure_admission(plan: AdmissionPlan, frames: list[Samples], print_li
         print_line(f"{n_baseline} users: the baseline")
         baseline = await ConcurrentUsers(target, frames, n_baseline, plan.turns).run(turn_ms)
         print_line(f"{plan.n_users} users, one every {plan.interval_ms} ms")
-        arrivals = await _arrivals(plan, target, frames)
+        arrivals = await _arrivals(plan, target, frames, turn_ms)
         unflooded, flooded, floods = [], [], []
         await until_admitted(target)
         for _ in range(plan.rounds):
@@ -147,7 +151,7 @@ async def until_admitted(target: Target) -> None:
             await asyncio.sleep(wait_s)
 
 
-async def _arrivals(plan: AdmissionPlan, target: Target, frames: list[Samples]) -> Arrivals:
+async def _arrivals(plan: AdmissionPlan, target: Target, frames: list[Samples], turn_ms: int) -> Arrivals:
     arrivals, done = Arrivals(), asyncio.Event()
     messages, (silent_frame,) = REALTIME.messages(frames), REALTIME.messages([silence(FRAME_SAMPLES)])
     users: list[LoadUser] = []
@@ -179,7 +183,8 @@ async def _arrivals(plan: AdmissionPlan, target: Target, frames: list[Samples]) 
             user = LoadUser(messages, silent_frame, plan.turns, record, REALTIME)
             users.append(user)
             n_left -= 1
-            await user.run(websocket, clock.monotonic_ms(), done)
+            begin_ms = clock.monotonic_ms() + round(turn_ms * (number * SPREAD % 1))
+            await user.run(websocket, begin_ms, done)
 
     async with unlimited_session() as web, asyncio.TaskGroup() as group:
         for number in range(plan.n_users):

@@ -25,6 +25,9 @@ WATCH_MS: Final = 250
 MARGIN_MS: Final = 500
 """Between the last connection and the first word."""
 
+N_FRAME_TIMES: Final = 4
+"""How many times in each 20 ms frames come, a quarter of the users at each time: microphones do not keep step."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
@@ -165,7 +168,9 @@ class ConcurrentUsers:
                 timing = group.create_task(self._begin_watch(begin_ms + turn_ms), name="timing")
                 for n, (user, websocket) in enumerate(zip(self._users, websockets, strict=True)):
                     at_ms = begin_ms + turn_ms * n // self._n_users
-                    group.create_task(user.run(websocket, at_ms, self._done), name=f"user-{n}")
+                    after_ms = n % N_FRAME_TIMES * FRAME_MS // N_FRAME_TIMES
+                    speaking = user.run(websocket, at_ms, self._done, after_ms=after_ms)
+                    group.create_task(speaking, name=f"user-{n}")
                 await self._done.wait()
                 watching.cancel()
                 timing.cancel()

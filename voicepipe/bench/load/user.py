@@ -133,13 +133,16 @@ class LoadUser:
         self.errors: list[str] = []
         """The server's errors."""
 
-    async def run(self, websocket: aiohttp.ClientWebSocketResponse, begin_ms: int, done: asyncio.Event) -> None:
-        """Talk from `begin_ms` on until all turns are over, then stream silence until `done`."""
+    async def run(
+        self, websocket: aiohttp.ClientWebSocketResponse, begin_ms: int, done: asyncio.Event, *, after_ms: int = 0
+    ) -> None:
+        """Talk from `begin_ms` on until all turns are over, then stream silence until `done`. The first frame is due in
+        `after_ms`."""
         self._next_at_ms = begin_ms
         async with asyncio.TaskGroup() as group:
             listening = group.create_task(self._listen(websocket), name="listen")
             try:
-                await self._stream(websocket, done)
+                await self._stream(websocket, done, after_ms)
             except ConnectionError:
                 self._end("the connection broke")
             listening.cancel()
@@ -151,8 +154,9 @@ class LoadUser:
 
     # --- speaking -----------------------------------------------------------------------------
 
-    async def _stream(self, websocket: aiohttp.ClientWebSocketResponse, done: asyncio.Event) -> None:
-        due_ms = clock.monotonic_ms()
+    async def _stream(self, websocket: aiohttp.ClientWebSocketResponse, done: asyncio.Event, after_ms: int) -> None:
+        due_ms = clock.monotonic_ms() + after_ms
+        await asyncio.sleep(after_ms / 1_000)
         while not done.is_set() and not websocket.closed:
             now_ms = clock.monotonic_ms()
             self.late_ms.append(now_ms - due_ms)
