@@ -3,9 +3,9 @@
 Of all plans for a pool (when to start which second and third model), the program finds those with the fewest turns over
 the deadline at a given cost, in the world of `voicepipe simulate router`. They know more than any router: the law of
 each model's times, whether a provider has a bad minute, the load of the hour, and the turn of each session. Money may
-be spent at any time: no ledger, no window of turns. What they save is theirs too. `each hour` is the bound of a router
-that holds its cap in every 500 turns, as the ledger does: it cannot save money from an hour of low load for one of high
-load, so each load has the same budget.
+be spent at any time: no hedge budget, no window of turns. What they save is theirs too. `each hour` is the bound of a
+router that holds its cap in every 500 turns, as the hedge budget does: it cannot save money from an hour of low load
+for one of high load, so each load has the same budget.
 
 A dynamic program over a session's turns (which models have read it, which providers have a bad minute) minimises
 late turns + price x dollars. For each price on a dollar this is a bound on every plan: late turns >= optimum - price x

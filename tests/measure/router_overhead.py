@@ -12,8 +12,8 @@ since the model answers at once), plans were made, a sketch was read, a log line
 or a page was missing. The row `no pause` of the first table leaves out what is the machine's: preempted answers, and
 those with a missing page.
 
-A second pass measures the parts of a routed answer: the choice (request, plan, ledger), the start (call, task, timer),
-the change to the winner, the record (tokens, cost, ledger) and the learning. `slowest` is the part's mean in the
+A second pass measures the parts of a routed answer: the choice (request, plan, budget), the start (call, task, timer),
+the change to the winner, the record (tokens, cost, hedge budget) and the learning. `slowest` is the part's mean in the
 slowest 1 % of answers above its median: what the slow answers do.
 
 A last pass refreshes the pool's table before each answer, as it is where requests come a second apart.

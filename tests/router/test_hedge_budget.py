@@ -1,4 +1,4 @@
-"""The ledger of hedges: it never spends what it has not earned, in any world."""
+"""The hedge budget: it never spends what it has not earned, in any world."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_new_budget_can_pay_for_one_hedge() -> None:
 
 
 def test_the_first_turn_of_a_new_pool_has_a_hedge() -> None:
-    """The first table already knows that the ledger can pay for one: models without a published time or price."""
+    """The first table already knows that the hedge budget can pay for one: models without a published time or price."""
     candidates = (Candidate(spec="a/m"), Candidate(spec="b/m"))
     pool = build_pool("p", candidates, RouterOptions(), SharedStats())
     for within_budget in (False, True):
@@ -74,7 +74,7 @@ def test_debt_pays_for_no_hedge_though_the_first_that_is_left_costs_more() -> No
 
 @pytest.mark.parametrize(("late_turn_usd", "n_hedges"), [(10.0, 1), (0.1, 1), (1e-5, 0)])
 def test_no_hedge_costs_more_than_a_late_turn_is_worth(late_turn_usd: float, n_hedges: int) -> None:
-    """Whatever the ledger holds."""
+    """Whatever the hedge budget holds."""
     candidates = (Candidate(spec="a/m"), Candidate(spec="b/m"))
     options = RouterOptions(hedge_budget_usd=1.0, late_turn_usd=late_turn_usd)
     plan = build_pool("p", candidates, options, SharedStats()).decide(RoutingQuery(session="s"), 0.0).plan
@@ -131,7 +131,7 @@ def test_an_empty_budget_makes_hedges_dearer_and_a_full_one_cheaper() -> None:
 
 
 def test_what_is_earned_is_spent_again_soon_after_hedges_are_worth_less() -> None:
-    """What a full ledger earns is lost: a third of the cap, while a slow weight falls."""
+    """What a full hedge budget earns is lost: a third of the cap, while a slow weight falls."""
     budget, spent = HedgeBudget(CAP_USD), []
     for turn in range(3_000):
         worth = 1.0 if turn < 1_500 else 0.5
@@ -265,7 +265,7 @@ def test_hedges_cost_no_more_than_the_cap_in_any_500_turns_of_a_world(
 def test_restarts_do_not_get_around_the_cap(
     tmp_path: Path, pool_name: str, share: float | None, seed: int, options: dict[str, float]
 ) -> None:
-    """A new ledger pays for one hedge at once: it must not do so after each restart."""
+    """A new hedge budget pays for one hedge at once: it must not do so after each restart."""
     turns, cap_usd = simulated(pool_name, share, seed, folder=tmp_path, **options)  # type: ignore[arg-type]
     assert most_spent(turns, cap_usd) <= 1.05
     assert sum(turn.n_calls for turn in turns) > len(turns)

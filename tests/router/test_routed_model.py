@@ -667,7 +667,7 @@ def test_the_words_that_are_judged_are_the_users_latest(
 
 
 async def test_a_first_that_hangs_alone_is_replaced_at_the_deadline_though_no_hedge_is_paid_for(pool: Any) -> None:
-    """Not only when the attempt times out; the ledger pays nothing for it."""
+    """Not only when the attempt times out; the hedge budget pays nothing for it."""
     pooled = await pool(2, hedge_budget_usd=0.0, deadline_ms=50)
     pooled.vendors[0].llm.usual = LlmCue(fault=Hang())
     (routed,) = pooled.model._routes.pools.values()

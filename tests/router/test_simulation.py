@@ -74,7 +74,7 @@ def test_a_held_hedge_costs_what_it_wrote_until_the_first_one_spoke() -> None:
 
 
 def test_a_first_that_is_alone_and_silent_at_the_deadline_is_replaced_without_any_money() -> None:
-    """Its cost is no hedge's: the ledger does not pay it."""
+    """Its cost is no hedge's: the hedge budget does not pay it."""
     came = one(Draw(math.inf), Draw(200), hedge_budget_usd=0.0, deadline_ms=600)
     assert (came.ttft_ms, came.n_calls, came.speaker) == (800, 2, "b/m")
     assert came.failover_usd == came.extra_usd == pytest.approx(READ_USD)

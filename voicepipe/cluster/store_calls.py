@@ -21,7 +21,8 @@ PROBE_PAUSE_MS: Final = 100
 
 SNAPSHOT_MS: Final = 5_000
 """How long a request for the snapshot of a session may take: a slow store needs several answers for it, on a connection
-that is made first. Nothing waits for it as long; see `session.snapshot_writer.HOLD_S`."""
+that is made first. Nothing waits for it as long: see `MAX_WRITE_WAIT_S` and
+`MAX_SECRET_WAIT_S` of `session.snapshot_writer`."""
 
 AGAIN_MS: Final = 250
 """A look-up without an answer by then is sent again over another connection, and so on: after a break of the network a

@@ -1,10 +1,10 @@
-"""Hold what hedges cost to a cap in dollars: a ledger that never spends what it has not earned.
+"""Hold what hedges cost to a cap in dollars: a budget that never spends what it has not earned.
 
-The ledger is a token bucket of dollars. Each turn earns a share of the cap, and pays what it cost above the first
-choice alone. A hedge needs its worst-case cost in the ledger, less what running turns hold. A turn holds the worst-case
-cost of its plan until a model answers, then what the calls that were started are expected to cost. So in any
+The hedge budget is a token bucket of dollars. Each turn earns a share of the cap, and pays what it cost above the
+first choice alone. A hedge needs its worst-case cost in the budget, less what running turns hold. A turn holds the
+worst-case cost of its plan until a model answers, then what the calls that were started are expected to cost. So in any
 `WINDOW_TURNS` turns in a row, hedges cost at most `MAX_COST_OF_CAP` times the cap. Answers longer than usual can bring
-the ledger below 0: then no hedge is started until it is above again. Failovers (`llm.usage.failover_usd`) are not
+the budget below 0: then no hedge is started until it is above again. Failovers (`llm.usage.failover_usd`) are not
 counted: a model that failed, or that is alone and silent at the deadline, is replaced at any cost.
 """
 
@@ -19,44 +19,44 @@ MAX_COST_OF_CAP: Final = 1.05
 """Most that hedges cost in `WINDOW_TURNS` turns, as a multiple of the cap."""
 
 FIRST_TURNS: Final = 2
-"""Turns whose caps are in the ledger at its first start, at least; and one hedge, as soon as its price is known."""
+"""Turns whose caps are in the budget at its first start, at least; and one hedge, as soon as its price is known."""
 
 EARNED_SHARE: Final = 0.95
-"""Share of the cap that a turn earns. The rest is room in the ledger, over `WINDOW_TURNS`: a bad minute of a provider
-costs more at once."""
+"""Share of the cap that a turn earns. The rest is room in the budget, over `WINDOW_TURNS`: a bad minute of a
+provider costs more at once."""
 
 MIN_EARNED_SHARE: Final = 0.5
 """The same, where a single hedge costs more than that room."""
 
 SPARE_HEDGES: Final = 1.5
-"""Of the cheapest hedge, what the full ledger holds at least."""
+"""Of the cheapest hedge, what the full budget holds at least."""
 
 RESERVED_SHARE: Final = 0.1
-"""Share of the full ledger that is left for hedges to models that have read their session."""
+"""Share of the full budget that is left for hedges to models that have read their session."""
 
 FIRST_WEIGHT: Final = 0.1
 MIN_WEIGHT, MAX_WEIGHT = 1e-4, 50.0
 MIN_LOG_WEIGHT, MAX_LOG_WEIGHT = math.log(MIN_WEIGHT), math.log(MAX_WEIGHT)
 
 TARGET: Final = 0.75
-"""Share of the full ledger to keep: a hedge that pays off is to be affordable when it comes."""
+"""Share of the full budget to keep: a hedge that pays off is to be affordable when it comes."""
 
 GAIN: Final = 2.0
-"""Change of the logarithm of the weight from a full ledger to an empty one."""
+"""Change of the logarithm of the weight from a full budget to an empty one."""
 
 DRIFT: Final = 0.004
-"""Change of the logarithm of the weight in a turn, by how far the ledger is below its target."""
+"""Change of the logarithm of the weight in a turn, by how far the budget is below its target."""
 
 
 @dataclass(slots=True)
 class Hold:
-    """The money of a ledger that one running turn holds."""
+    """The money of a budget that one running turn holds."""
 
     usd: float
 
 
 class HedgeBudget:
-    """The ledger of one pool, and the price of its dollars."""
+    """The hedge budget of one pool, and the price of its dollars."""
 
     def __init__(self, cap_usd: float) -> None:
         self.cap_usd = cap_usd
@@ -86,7 +86,7 @@ class HedgeBudget:
     @property
     def weight(self) -> float:
         """Return what the loss of one answer in time may cost, in units of `unit_usd`: the Lagrange multiplier of the
-        cap. It rises while the ledger is below its target."""
+        cap. It rises while the budget is below its target."""
         return max(MIN_WEIGHT, min(math.exp(self._log_weight + GAIN * self._shortfall()), MAX_WEIGHT))
 
     def unit_usd(self, turn_usd: float) -> float:
@@ -94,8 +94,8 @@ class HedgeBudget:
         return max(turn_usd, self.cap_usd, 1e-9)
 
     def enlarge_for(self, hedge_usd: float) -> None:
-        """Let the full ledger hold more than one hedge of this cost, the cheapest of the pool. Each turn then earns
-        less, so that the bound remains. The ledger never shrinks, for the same reason. A new one can pay for the first
+        """Let the full budget hold more than one hedge of this cost, the cheapest of the pool. Each turn then earns
+        less, so that the bound remains. The budget never shrinks, for the same reason. A new one can pay for the first
         such hedge."""
         max_usd = (MAX_COST_OF_CAP - MIN_EARNED_SHARE) * WINDOW_TURNS * self.cap_usd
         self._capacity_usd = max(self._capacity_usd, min(SPARE_HEDGES * hedge_usd, max_usd))
@@ -123,7 +123,7 @@ class HedgeBudget:
         self._log_weight = max(MIN_LOG_WEIGHT, min(log_weight, MAX_LOG_WEIGHT))
 
     def restore(self, level_usd: float, weight: float) -> None:
-        """Continue a former ledger after a restart. Only its debt counts: savings start again at 0, so that no number
+        """Continue a former budget after a restart. Only its debt counts: savings start again at 0, so that no number
         of restarts gets around the cap.
 
         Raises:
@@ -135,5 +135,5 @@ class HedgeBudget:
         self._log_weight = math.log(weight)
 
     def _shortfall(self) -> float:
-        """Return how far the ledger is below its target, as a share of the full one; below 0: above it."""
+        """Return how far the budget is below its target, as a share of the full one; below 0: above it."""
         return TARGET - max(0.0, self.level_usd) / self._capacity_usd if self._capacity_usd else TARGET

@@ -38,7 +38,7 @@ class PlanList:
         return chain(self._made, self._rest)
 
     def affordable(self, budget: HedgeBudget, share: float) -> tuple[RacePlan, float]:
-        """Return the first plan that the ledger can pay for, else the cheapest; and its worst-case cost.
+        """Return the first plan that the hedge budget can pay for, else the cheapest; and its worst-case cost.
 
         `share`: the input of the request, as a multiple of the usual one.
         """
@@ -141,7 +141,7 @@ class PlanTable:
         second = hedge.second if hedge.after_ms < self.bounds.deadline_ms else None
         reserve = [each for each in ordered if each not in (first, second)]
         if second is None and reserve:
-            # Silent at the deadline, the first is replaced, whatever the ledger holds: by the best for that time.
+            # Silent at the deadline, the first is replaced, whatever the budget holds: by the best for that time.
             late = planner.replacement(first, warm, _mask(reserve))
             reserve.sort(key=lambda each: each != late)
         planned = (first,) if second is None else (first, second)

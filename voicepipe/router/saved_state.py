@@ -1,5 +1,5 @@
 """Save what the router has learned, so that it outlives a restart: the shapes and usual paces of models, and the
-ledgers of pools.
+hedge budgets of pools.
 
 One JSON file, replaced as a whole. Times of the clock are not in it: after a start every model has its usual pace.
 """

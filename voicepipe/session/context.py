@@ -61,7 +61,7 @@ class SessionStages:
     """The functions that the server runs."""
 
     phrases: PhraseCache | None = None
-    """Phrases spoken earlier in that voice; None: the session has a book of its own."""
+    """Phrases spoken earlier in that voice; None: the session has a cache of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

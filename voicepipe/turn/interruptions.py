@@ -67,7 +67,7 @@ class Overlap:
     """Its current audio resembles the agent's."""
 
     nonlexical: bool = True
-    """It has been only a hum so far."""
+    """It has been nonlexical so far."""
 
     meaning: backchannels.Meaning = "nothing"
 

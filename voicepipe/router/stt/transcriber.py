@@ -55,7 +55,7 @@ class RoutedTranscriber:
     """Meets the port `Transcriber`."""
 
     def __init__(self, transcribers: tuple[TranscriberCandidate, ...], speech_order: SpeechOrder) -> None:
-        """`transcribers`: the transcribers of the lineup, best first."""
+        """`transcribers`: the transcribers in order of preference, best first."""
         self.name = transcribers[0].candidate.spec
         self.capabilities = common(tuple(each.transcriber.capabilities for each in transcribers))
         self._transcribers = {each.candidate.spec: each for each in transcribers}

@@ -34,7 +34,7 @@ class SynthesizerCandidate:
 
 
 class SynthesizerCallListener(Protocol):
-    """Receives the events of takes. Each method but `wait_for_space` returns at once."""
+    """Receives the events of calls. Each method but `wait_for_space` returns at once."""
 
     def on_audio(self, call: SynthesizerCall, spoken: Spoken) -> None: ...
     def on_event(self, call: SynthesizerCall, event: SpeechEvent) -> None:

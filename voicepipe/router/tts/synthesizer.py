@@ -33,7 +33,7 @@ class RoutedSynthesizer:
     """Meets the port `Synthesizer`."""
 
     def __init__(self, speakers: tuple[SynthesizerCandidate, ...], speech_order: SpeechOrder) -> None:
-        """`speakers`: the synthesizers of the lineup, best first."""
+        """`speakers`: the synthesizers in order of preference, best first."""
         self.name = speakers[0].candidate.spec
         self.voices = speakers[0].synthesizer.voices
         self._speakers = {each.candidate.spec: each for each in speakers}
@@ -69,7 +69,7 @@ class RoutedSynthesizer:
 
 
 class RoutedSpeech:
-    """Meets `Speech`. It listens to its takes, which are tasks of `owned`."""
+    """Meets `Speech`. It receives the events of its calls, which are tasks of `owned`."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class RoutedSpeech:
         return replace(event, n_chars=speaker.n_chars)
 
     def close(self) -> None:
-        """End every take: the listener has left."""
+        """End every call: the listener has left."""
         self._runner.close()
         self._end()
         self._events.drop()
@@ -164,7 +164,7 @@ class RoutedSpeech:
         self._end(self._runner.failures()[-1])
 
     def _learn(self, speaker: SynthesizerCall, now_ms: int, *, is_cached: bool) -> None:
-        """Record how soon each take sent audio, and which synthesizer the session uses now. Cached audio is no sign of
+        """Record how soon each call sent audio, and which synthesizer the session uses now. Cached audio is no sign of
         its provider's speed, nor is what it was compared with.
         """
         self._speech_order.served(self._voice.session, speaker.speaker.candidate, now_ms)
@@ -177,10 +177,10 @@ class RoutedSpeech:
             elif each.state == "lost" or each.timed_out:
                 survival.was_silent((each.ended_ms or now_ms) - each.began_ms, now_ms)
 
-    # --- events of takes ----------------------------------------------------------------------
+    # --- events of calls ----------------------------------------------------------------------
 
     def on_audio(self, call: SynthesizerCall, spoken: Spoken) -> None:
-        """Handle a take's audio."""
+        """Handle a call's audio."""
         if call.over:
             return
         if call is self._speaker:
@@ -194,25 +194,25 @@ class RoutedSpeech:
             self._runner.spoke(call, now_ms)
 
     def on_event(self, call: SynthesizerCall, event: SpeechEvent) -> None:
-        """Pass on what a take reports beside its audio. It wins no race, and ends no stall."""
+        """Pass on what a call reports beside its audio. It wins no race, and ends no stall."""
         if not call.over:
             self._events.put_ahead(event)
 
     async def wait_for_space(self, call: SynthesizerCall) -> None:
-        """Wait until more of the take's audio may be queued."""
+        """Wait until more of the call's audio may be queued."""
         while self._events.is_full(len(call.waiting)):
             await self._events.taken()
             self._watch()
 
     def on_complete(self, call: SynthesizerCall) -> None:
-        """Handle the end of a take; a take that had nothing to say ends the turn too."""
+        """Handle the end of a call; a call that had nothing to say ends the turn too."""
         if call.over:
             return
         self._runner.end(call)
-        self._end()  # no other take speaks: the winner of a race is alone, and another continues only for a failed one
+        self._end()  # no other call speaks: the winner of a race is alone, and another continues only for a failed one
 
     def on_failure(self, call: SynthesizerCall, failure: StageError) -> None:
-        """Handle a take that refused, stalled or broke."""
+        """Handle a call that refused, stalled or broke."""
         if call.over:
             return
         self._runner.record_failure(call, failure)
@@ -257,7 +257,7 @@ class RoutedSpeech:
         self._watch()
 
     def _watch(self) -> None:
-        """Expect the next audio, where more is certain: there are words that no take has begun to say."""
+        """Expect the next audio, where more is certain: there are words that no call has begun to say."""
         if self._stall_timer is not None:
             self._stall_timer.cancel()
             self._stall_timer = None
