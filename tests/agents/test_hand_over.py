@@ -129,6 +129,32 @@ async def test_the_next_agent_goes_on_with_the_call(fake_server: Any) -> None:
     assert office.turns == [("default", "default"), ("default", "default"), ("billing", "billing")]
 
 
+async def test_the_call_can_be_handed_back(fake_server: Any) -> None:
+    """The first agent goes on with its own LLM, and its turns are stored as its own."""
+    office = Office()
+    office.billing.settings["hand_over"] = ["default"]
+    async with (
+        fake_server(agents=[office.front, office.billing]) as server,
+        calling(server.url, session=OPTED_IN) as user,
+    ):
+        server.vendor.llm.cue(
+            LlmCue(calls=(call("hand_over", "c1", agent="billing"),)),
+            LlmCue(tokens=tokens("Billing here.")),
+            LlmCue(calls=(call("hand_over", "c2", agent="default"),)),
+            LlmCue(tokens=tokens("Front desk again.")),
+            LlmCue(tokens=tokens("Always.")),
+        )
+        assert await user.prompt("My bill, please.") == "Billing here."
+        assert await user.prompt("Back to the front desk, please.") == "Front desk again."
+        assert await user.prompt("When are you open?") == "Always."
+        events = [event for event in user.events if event["type"] == "voicepipe.agent.handed_over"]
+        record = await record_of(server, [event for event in user.events if event["type"] == "response.done"][-1])
+        requests = [each.question for each in server.vendor.llm.received]
+    assert [event["agent"] for event in events] == ["billing", "default"]
+    assert [request["model"] for request in requests] == ["llm", "accountant", "accountant", "llm", "llm"]
+    assert record["agent"] == "default"
+
+
 async def test_an_agent_that_is_none_of_them_is_refused_with_the_list(fake_server: Any) -> None:
     office = Office()
     async with fake_server(agents=[office.front, office.billing]) as server, calling(server.url, session=TEXT) as user:

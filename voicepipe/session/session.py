@@ -290,10 +290,15 @@ class Session:
         self.end_after_turn(Ending("call_ended", "The agent has ended the call.", NORMAL))
 
     def _hand_over(self, agent: str) -> None:
-        """Have another agent go on with the session, from the next reply on."""
-        to = None if self._group is None else self._ports.agents.hand_over(agent)
-        if to is None:
+        """Have another agent go on with the session, from the next reply on.
+
+        Raises:
+            LookupError: this agent may not have the session.
+        """
+        if self._group is None:
             return
+        if (to := self._ports.agents.hand_over(agent)) is None:
+            raise LookupError(f"expected an agent that may have this session, got {agent!r}")
         self._config = self._config.handed_over(to.config)
         self._writer.add_change(AgentChanged(to.name))
         self._use(to)

@@ -134,9 +134,11 @@ class Sessions:
         return stages, config
 
     def _agents_of_call(self, grant: SessionGrant) -> dict[str, NextAgent]:
-        """Return the agents that may go on with a session. They are those of now, also after a reload."""
+        """Return the agents that may go on with a session, the first one included: another may hand it back. They are
+        those of now, also after a reload. Empty: no agent may but the first."""
         found: dict[str, NextAgent] = {}
-        for name in self._settings.reachable(grant.agent)[1:]:
+        names = self._settings.reachable(grant.agent)
+        for name in names if len(names) > 1 else ():
             stages, config = self._begun_with(grant, name)
             hooks = self._hooks_in_python(grant, name)
             before_reply = None if hooks is None else hooks.before_reply
@@ -212,7 +214,7 @@ class Sessions:
 
     def _ports(self, grant: SessionGrant, on_record: OnRecord, charge: Charge) -> SessionPorts:
         agents = self._agents_of_call(grant)
-        handlers = {name: self._record_handler(grant, name) for name in (grant.agent, *agents)}
+        handlers = {name: self._record_handler(grant, name) for name in agents or (grant.agent,)}
         of_agents = RecordsOfAgents(handlers, grant.agent)
         restore = self.records_of(grant, grant.agent, clock.unix_ms())
         written = partial(self._sink.wait_until_written, grant.session_id)
