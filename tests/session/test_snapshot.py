@@ -27,7 +27,9 @@ from voicepipe.session.snapshot import (
     SessionSnapshot,
     SettingsSent,
     VariablesSet,
+    encoded_record,
     read_items,
+    read_records,
 )
 from voicepipe.session.snapshot_restore import (
     IDS_LEFT_OUT,
@@ -37,6 +39,7 @@ from voicepipe.session.snapshot_restore import (
     restored,
 )
 from voicepipe.session.snapshot_writer import SnapshotWriter
+from voicepipe.testing.records import turn_record
 from voicepipe.testing.waiting import WAIT_S, eventually
 from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
@@ -57,6 +60,7 @@ from voicepipe.turn.conversation import (
     text_after,
 )
 from voicepipe.turn.core import Core
+from voicepipe.turn.record.arm import NO_ARM, Arm
 from voicepipe.turn.settings import CoreSettings, ReplySettings, ServerTool, Tool, TurnSettings
 
 SPEECH = OutputAudio(
@@ -579,3 +583,12 @@ def test_a_snapshot_of_an_older_version_has_its_queued_replies_and_can_be_read_t
     assert state.queued == (QueuedReply(response_id="r1", later_items=("q2",)),)
     written = msgspec.json.decode(msgspec.json.encode(state))
     assert written["owed"] == [{"turn": None, "response_id": "r1", "later_items": ["q2"]}]
+
+
+@pytest.mark.parametrize("arm", [NO_ARM, Arm("speed", "fast")])
+def test_a_record_in_a_snapshot_moves_both_ways_between_two_versions(arm: Arm) -> None:
+    """An older version writes and reads the arm of a turn as a text."""
+    record = turn_record(arm=arm)
+    written = encoded_record(record)
+    assert msgspec.json.decode(written)["arm"] == {NO_ARM: "", Arm("speed", "fast"): "speed/fast"}[arm]
+    assert list(read_records((written,))) == [record]

@@ -17,6 +17,7 @@ from voicepipe.turn import record_builder
 from voicepipe.turn.context import TurnContext
 from voicepipe.turn.conversation import Item
 from voicepipe.turn.core import Core
+from voicepipe.turn.record.arm import Arm
 from voicepipe.turn.record.values import Cause, TurnRecord
 from voicepipe.turn.turn import Turn
 
@@ -247,12 +248,14 @@ def _records(context: TurnContext, turns: Iterable[Turn], now_ms: int) -> tuple[
 
 
 def encoded_record(record: TurnRecord) -> msgspec.Raw:
-    """Return a record as JSON."""
-    return msgspec.Raw(msgspec.json.encode(record))
+    """Return a record as JSON, with its arm as a text: a node of an older version reads it so."""
+    plain = msgspec.to_builtins(record) | {"arm": str(record.arm)}
+    return msgspec.Raw(msgspec.json.encode(plain))
 
 
 def read_records(found: tuple[msgspec.Raw, ...]) -> Iterator[TurnRecord]:
     """Yield the records, without those that a newer version wrote."""
     for raw in found:
         with suppress(msgspec.MsgspecError):
-            yield msgspec.json.decode(raw, type=TurnRecord)
+            plain = msgspec.json.decode(raw, type=dict[str, Any])
+            yield msgspec.convert(plain | {"arm": Arm.read(str(plain.get("arm", "")))}, TurnRecord)
