@@ -53,7 +53,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> dict[str, weakref.ref[Any]]:
 
     async def watched(self: Session, socket: ClientSocket) -> None:
         parts = {name.strip("_"): part for name, part in vars(self).items()}
-        parts["transcription"] = self._listening.transcription
+        parts["transcription"], parts["client_rules"] = self._listening.transcription, self._ports.client
         for name in (
             "core",
             "outbox",
@@ -62,6 +62,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> dict[str, weakref.ref[Any]]:
             "replies",
             "prompt_builder",
             "transcription",
+            "client_rules",
             "resumption",
         ):
             found[name] = weakref.ref(parts[name])
@@ -74,9 +75,9 @@ def held(monkeypatch: pytest.MonkeyPatch) -> dict[str, weakref.ref[Any]]:
 
 
 @asynccontextmanager
-async def calling(server: Any, **session: Any) -> AsyncIterator[User]:
+async def calling(base_url: str, **session: Any) -> AsyncIterator[User]:
     """A user whose server keeps no record of what it said, and holds nothing for that."""
-    url = f"{server.base_url}/v1/realtime"
+    url = f"{base_url}/v1/realtime"
     async with aiohttp.ClientSession() as http, http.ws_connect(url, max_msg_size=0) as line:
         user = User(line)
         await user.until("session.created")
@@ -135,7 +136,7 @@ async def test_a_session_that_is_over_is_gone_at_once(
     server.vendor.llm.usual = LlmCue(tokens=tokens("It is noon. " * 20), gap_ms=5)
     if call is fail:
         server.vendor.llm.usual = LlmCue(fault=Status(500))
-    async with calling(server) as user:
+    async with calling(server.base_url) as user:
         await call(user, question)
 
     async def gone() -> bool | None:
@@ -145,6 +146,20 @@ async def test_a_session_that_is_over_is_gone_at_once(
         await eventually(gone)
     except TimeoutError:
         assert [name for name, part in held.items() if part() is not None] == []
+
+
+async def test_a_session_that_logs_unserved_fields_is_gone_at_once(
+    fake_server: Any, question: Samples, no_collector: None, held: dict[str, weakref.ref[Any]]
+) -> None:
+    """What logs them holds nothing of the session."""
+    async with fake_server({"agents.default.unserved_fields": "log"}) as server:
+        async with calling(server.url) as user:
+            await just_connect(user, question)
+
+        async def gone() -> bool | None:
+            return True if held["client_rules"]() is None else None
+
+        await eventually(gone)
 
 
 # --- by what ----------------------------------------------------------------------------------------

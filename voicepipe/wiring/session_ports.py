@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -158,8 +159,9 @@ class LockedClient(ClientRules):
         """`in_force` returns the settings of now, which say where a client may request MCP servers. `logs_unserved`:
         fields without effect are logged, and the client gets no error.
         """
-        self._locks, self._session_id, self._in_force = grant.locks, grant.session_id, in_force
-        self.report_unserved = self._log_unserved if logs_unserved else None
+        self._locks, self._in_force = grant.locks, in_force
+        # No method of this object: the session would leave a cycle.
+        self.report_unserved = partial(_log_unserved, grant.session_id) if logs_unserved else None
 
     def check_update(self, before: SessionConfig, after: SessionConfig) -> None:
         """Refuse what is locked, and MCP servers that no client may request."""
@@ -174,8 +176,9 @@ class LockedClient(ClientRules):
         """Return the session without what is locked."""
         return visible(session, self._locks)
 
-    def _log_unserved(self, field: str) -> None:
-        log_event("field_not_served", session=self._session_id, field=field)
+
+def _log_unserved(session_id: str, field: str) -> None:
+    log_event("field_not_served", session=session_id, field=field)
 
 
 class AgentsOfCall(OtherAgents):

@@ -55,7 +55,7 @@ export function second(stats, limit_ms) {
   const sum_ms = sum(waits);
   const length_ms = 1.05 * Math.max(sum_ms, limit_ms, sum(hidden));
   return [
-    make("p", { class: "says" }, sentence(waits, sum_ms)),
+    make("p", { class: "reason" }, sentence(waits, sum_ms)),
     bar("waited", "Mean critical path", waits, length_ms, limit_ms),
     ...(sum(hidden) < 0.5 ? [] : [bar("hidden", "Hidden meanwhile", hidden, length_ms, null)]),
     legend(waits, hidden, limit_ms),
