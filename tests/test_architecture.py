@@ -78,7 +78,7 @@ def server() -> Sources:
 
 
 def layers() -> dict[str, int]:
-    """Room -> floor, as the package's own docstring has it. Entry points stand with the command line."""
+    """Package -> layer, as the package's own docstring has it. Entry points stand with the command line."""
     assert voicepipe.__doc__ is not None
     lines = re.findall(r"^ +(\d)  (.+)$", voicepipe.__doc__, re.M)
     table = {package.rstrip("/"): int(layer) for layer, packages in lines for package in packages.split()}
@@ -118,7 +118,7 @@ def _package(module: str) -> str:
 
 
 def climbing(sources: Sources) -> list[str]:
-    """Imports of a room that is not on a lower floor, or of one that has no floor."""
+    """Imports of a package that is not in a lower layer, or of one that has no layer."""
     table, wrong = layers(), []
     for module, source in sources.items():
         package = _package(module)
@@ -307,7 +307,7 @@ WRONG: list[tuple[Rule, Sources]] = [
     (climbing, {"providers.llm": "def late() -> None:\n    from voicepipe.session.outbox import Outbox"}),
     (climbing, {"client.call": "from voicepipe.bench import load"}),
     (climbing, {"attic.box": "from voicepipe import errors"}),
-    (climbing, {"turn.agent": "from . import floor"}),
+    (climbing, {"turn.agent": "from . import context"}),
     (circles, {"turn.a": "from voicepipe.turn import b", "turn.b": "from voicepipe.turn.a import x"}),
     (circles, {"a": "import voicepipe.b", "b": "from voicepipe.c import x", "c": "from voicepipe import a"}),
     (kit_imports, {"cli.talk": "from voicepipe.testing.fakes import model"}),
@@ -342,11 +342,11 @@ def test_a_rule_finds_what_breaks_it(rule: Rule, sources: Sources) -> None:
 
 
 def test_what_is_allowed_is_not_found() -> None:
-    """Lower floors, the bench's client, tasks of a group, the core's own modules."""
+    """Lower layers, the bench's client, tasks of a group, the core's own modules."""
     fine = {
         "session.reply": "from voicepipe.turn import events\n\nasync def f(group):\n    group.create_task(g())",
         "bench.load": "from voicepipe.client import call",
-        "turn.agent": "from voicepipe.errors import ProtocolError\nfrom voicepipe.turn.context import Floor",
+        "turn.agent": "from voicepipe.errors import ProtocolError\nfrom voicepipe.turn.context import TurnContext",
         "turn.context": "from dataclasses import dataclass",
         "cli.talk": "from voicepipe import __version__",
         "providers.deepgram.stt": "KIND = 'flux'",

@@ -55,6 +55,18 @@ def explanations(source: str) -> Iterator[tuple[int, str]]:
             yield node.lineno, " ".join(node.value.value.split())
 
 
+def unknown_arguments(source: str) -> Iterator[tuple[int, str]]:
+    """Yield (line, name) of what a docstring lists below `Args:` and its function does not take."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            taken = {each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)}
+            _, _, listed = (ast.get_docstring(node) or "").partition("\nArgs:\n")
+            listed = re.split(r"\n(?=\S)", listed)[0]
+            yield from (
+                (node.lineno, name) for name in re.findall(r"^ {4}\*{0,2}(\w+):", listed, re.M) if name not in taken
+            )
+
+
 def error_texts(source: str) -> Iterator[tuple[int, str]]:
     """Yield (line, text) of the strings of at least three words that a module raises, or logs as a reason."""
     for node in ast.walk(ast.parse(source)):
@@ -103,6 +115,20 @@ def test_a_docstring_begins_with_a_verb_or_a_noun() -> None:
         if NO_BEGINNING.match(text)
     ]
     assert not found, "\n".join([f"{len(found)} docstrings", *found])
+
+
+def test_a_docstring_lists_arguments_that_exist() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line} {name}"
+        for path in SOURCES
+        for line, name in unknown_arguments(path.read_text(encoding="utf-8"))
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_an_unknown_argument_is_found() -> None:
+    listed = "Args:\n        n: how\n            many: 3.\n        **told: progress.\n\n    Raises:\n        E: x"
+    assert [*unknown_arguments(f'def f(n, *, progress):\n    """Send.\n\n    {listed}\n    """')] == [(1, "told")]
 
 
 def test_an_error_names_its_subject() -> None:

@@ -558,7 +558,7 @@ SOFT_END = [(0, "start", 0), (0, "pause", 0), (0, "text", 0), (0, "quiet", 4)]
 def test_no_event_order_makes_an_illegal_move(
     plot: list[tuple[int, str, int]], core: CoreSettings, softly: bool
 ) -> None:
-    """No unlawful move, no second end, no output of a stopped reply; every turn's parts sum to its total."""
+    """No move that is not allowed, no second end, no output of a stopped reply; every turn's parts sum to its total."""
     world = play(plot, core, softly=softly)
     assert world.driver.illegal_moves == []
     assert world.driver.core.n_stuck == 0

@@ -1,4 +1,4 @@
-"""The small parts of the core: settings that are refused by name, the loudspeaker, the wait, the drawing of the law."""
+"""The small parts of the core: settings that are refused by name, the loudspeaker, the wait, the diagram."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_only_an_earlier_deadline_sets_the_alarm_again() -> None:
     assert context.timers.due == {c: 900}
 
 
-# --- the law --------------------------------------------------------------------------------------
+# --- the diagram of the transitions ---------------------------------------------------------------
 
 
 def test_illegal_move_is_found() -> None:

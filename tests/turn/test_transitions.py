@@ -377,7 +377,7 @@ def ducked_by_a_murmur(scenario: Scenario) -> None:
 
 
 def restored(scenario: Scenario) -> None:
-    """Nothing has shown in time that they want the floor."""
+    """No sign of an interruption comes in time."""
     ducked(scenario)
     scenario.passes(350)
 
@@ -749,11 +749,11 @@ def check_beginning(event: type, *, playing: bool = False) -> Scenario:
     return scenario
 
 
-# --- the whole law --------------------------------------------------------------------------------
+# --- all transitions ------------------------------------------------------------------------------
 
 
 def check_moves(scenario: Scenario, before: Plot, act: Plot, *moves: Move) -> Scenario:
-    """Run a plot; check that its act makes these moves, and that all of them are lawful."""
+    """Run a plot; check that its act makes these moves, and that all of them are allowed."""
     before(scenario)
     n_before = len(scenario.driver.moves)
     act(scenario)

@@ -91,11 +91,11 @@ async def measure(
     """Send `n` utterances to each STT, one STT after the other, `at_once` at a time.
 
     Args:
-        ears: the candidates.
+        candidates: the STTs.
         utterances: returns the utterances at a rate in Hz; they are sent in turn.
         n: number of utterances.
         at_once: number of concurrent utterances, each on its own stream.
-        told: gets the progress.
+        progress: receives the progress.
     """
     results = list[SttResult]()
     for candidate in candidates:

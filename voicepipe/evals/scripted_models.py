@@ -49,7 +49,7 @@ class ScriptedModels:
     """A vendor for all three stages, whose answers are those of one scenario at a time."""
 
     def __init__(self, script: Scripted | None = None, *, names_unmatched: bool = False) -> None:
-        """`says_what_fits_none`: the LLM says so itself where no answer fits; else the request is refused."""
+        """`names_unmatched`: the LLM answers that no answer fits; else the request is refused."""
         self.script = script or Scripted()
         self._names_unmatched = names_unmatched
         self.base_url = ""

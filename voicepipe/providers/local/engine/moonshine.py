@@ -31,7 +31,7 @@ class Moonshine:
         self._decode(np.zeros(wire.STT_RATE_HZ, np.float32))  # the first call is slower
 
     def run(self, task: Task) -> None:
-        """Answer a `Transcribe` with `Heard`."""
+        """Answer a `Transcribe` with `Transcribed`."""
         job = task.job
         assert isinstance(job, wire.Transcribe)
         if len(job.audio) > MAX_AUDIO_S * wire.STT_RATE_HZ * 2:
