@@ -101,7 +101,7 @@ BANNED: Final = {
         "order": "lineup",
         "check": "forewarned",
         "outlive: name what goes on": "outliving",
-        "maintenance": "tidy tidying",
+        "maintenance": "tidy tidying tidied",
         "principal": "visitor visitors",
         "the actor: client, user, operator, provider": "nobody somebody everybody anybody whoever stranger strangers",
         "timeout, timers": "patience",
@@ -114,10 +114,11 @@ BANNED: Final = {
         "queued or restored (reply), unwritten (count), wait_us (of a token bucket)": "owe owed owes",
         "final, provisional": "tentative",
         "ellipsis, lag": "trail trails",
-        "status": "vitals",
+        "status": "vital vitals",
         "secondary (style)": "faint",
         "expired": "worn",
         "applies_rules": "ruled",
+        "cause, breach_stage": "culprit deed deeds",
     }.items()
     for word in words.split()
 }
@@ -200,7 +201,9 @@ BANNED_IN: Final = {
         "touch": "preconnect",
         "touched": "preconnected",
         "touching": "preconnecting",
+        "news": "events, changes",
     },
+    ("web",): {"ours": "page, own"},
     ("voicepipe/testing/fakes",): {"talk": "context (of a TTS)", "talks": "contexts (of a TTS)"},
     ("voicepipe/session", "tests/session"): {
         "calm": "writable",
@@ -316,6 +319,13 @@ def headings(text: str) -> Iterator[tuple[int, str]]:
             yield number, line.lstrip("# ")
 
 
+def example_names(page: str) -> Iterator[tuple[int, str]]:
+    """Yield (line, name) of what the examples of a package define: the code blocks marked `python package`."""
+    for block in re.finditer(r"^```python package\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+        first = page[: block.start(1)].count("\n")
+        yield from ((first + line, name) for line, name in defined(block[1]))
+
+
 def names(path: Path) -> Iterator[tuple[int, str]]:
     """Yield (line, name) of a file: line 0 is the name of the file itself and of its folders."""
     yield 0, str(path.relative_to(ROOT).with_suffix(""))
@@ -417,6 +427,8 @@ def test_a_word_is_banned_in_some_folders() -> None:
     assert banned_in("voicepipe/turn", "polite")
     assert banned_in("voicepipe/providers", "_n_said")
     assert banned_in("voicepipe/ports", "Said")
+    assert banned_in("voicepipe/providers/local/engine", "_news")
+    assert banned_in("web", "ours")
     assert banned_in("voicepipe/server", "has_head_room") == ()
     assert banned_in("voicepipe/server", "NoHeadRoom") == ()
 
@@ -461,6 +473,25 @@ def test_a_name_stands_for_one_thing() -> None:
 def test_a_second_meaning_is_found(planted: str) -> None:
     assert [line for line, _ in owned(planted)] == [1]
     assert [*owned("class _Answer: ...")] == []
+
+
+def test_an_example_of_the_docs_has_no_banned_word() -> None:
+    """The packages that the docs build are held to what holds in `voicepipe`."""
+    examples = [
+        (page, each) for page in sorted((ROOT / "web/docs").glob("*.md")) for each in example_names(page.read_text())
+    ]
+    assert examples
+    found = [
+        f"{page.name}:{line} {name}: {', '.join(wrong)}"
+        for page, (line, name) in examples
+        if (wrong := banned(name) + banned_in("voicepipe", name))
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_a_banned_word_of_an_example_is_found() -> None:
+    page = "# Parrot\n\n```python package\nimport json\n\nasked = json.dumps(1)\n```\n\n```python\ntold = 3\n```\n"
+    assert [*example_names(page)] == [(6, "asked")]
 
 
 def test_words_are_whole() -> None:

@@ -263,14 +263,14 @@ class Dashboard {
     } else if (kind === "live") {
       if (concerns(this.view, data)) this.now.runs(data);
     } else if (kind === "storage") swap(show.storage, ...storageNotice(data.failing_stores));
-    this.vital(kind, data);
+    this.updateStatus(kind, data);
   }
 
   /**
    * @param {string} kind
    * @param {any} data
    */
-  vital(kind, data) {
+  updateStatus(kind, data) {
     if (kind === "sessions") {
       this.statusValues.set("Sessions", String(data.open));
       if (this.view.view === "sessions") this.again(AGAIN_MS);

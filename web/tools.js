@@ -57,10 +57,10 @@ export class ToolCalls extends Listeners {
    * @param {readonly Record<string, any>[]} [own] as the server describes them
    */
   definitions(own = []) {
-    const ours = this.tools.map(({ name, description = "", parameters = { type: "object", properties: {} } }) => {
+    const pageTools = this.tools.map(({ name, description = "", parameters = { type: "object", properties: {} } }) => {
       return { type: "function", name, description, parameters };
     });
-    return [...own.filter(({ name }) => !ours.some((tool) => tool.name === name)), ...ours];
+    return [...own.filter(({ name }) => !pageTools.some((tool) => tool.name === name)), ...pageTools];
   }
 
   /**

@@ -24,7 +24,7 @@ FRAME_S: Final = 0.05
 """From one frame of 100 ms to the next: twice as fast as real time."""
 
 TOOL: Final = {"type": "function", "name": "look_up", "parameters": {"type": "object", "properties": {}}}
-DEEDS: Final = ("speak", "speak", "write", "interrupt", "tool")
+ACTIONS: Final = ("speak", "speak", "write", "interrupt", "tool")
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ class User:
         session = {"type": "realtime", "tools": [TOOL], "tool_choice": "none"}
         await self._send(line, "session.update", session=session | {"providerData": {"voicepipe": extensions}})
         for _ in range(self.chance.randrange(1, 6)):
-            await self._turn(line, self.chance.choice(DEEDS))
+            await self._turn(line, self.chance.choice(ACTIONS))
             if self.chance.random() < 0.08:
                 self.totals.counts["dropped"] += 1
                 return _cut(line)
@@ -83,27 +83,27 @@ class User:
             await asyncio.sleep(self.chance.expovariate(1 / self.think_s))
         return None
 
-    async def _turn(self, line: aiohttp.ClientWebSocketResponse, deed: str) -> None:
-        self.totals.counts[deed] += 1
+    async def _turn(self, line: aiohttp.ClientWebSocketResponse, action: str) -> None:
+        self.totals.counts[action] += 1
         self._sound.clear()
-        if deed in ("speak", "interrupt"):
+        if action in ("speak", "interrupt"):
             await self._speak(line)
         else:
-            await self._write(line, tool=deed == "tool")
-        if deed == "interrupt":
+            await self._write(line, tool=action == "tool")
+        if action == "interrupt":
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(ANSWER_TIMEOUT_S):
                     await self._sound.wait()
             await self._speak(line)
-        await self._answer(line, deed)
+        await self._answer(line, action)
 
-    async def _answer(self, line: aiohttp.ClientWebSocketResponse, deed: str) -> None:
+    async def _answer(self, line: aiohttp.ClientWebSocketResponse, action: str) -> None:
         """Wait for the turn's end; run its tool, and wait for what is said to that."""
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 event = await self._end()
         except TimeoutError:
-            self.totals.counts[f"no answer: {deed}"] += 1
+            self.totals.counts[f"no answer: {action}"] += 1
             return
         if event["type"] == "error":
             self.totals.counts[f"error: {event['error']['code']}"] += 1
@@ -115,7 +115,7 @@ class User:
                 output = {"type": "function_call_output", "call_id": item["call_id"], "output": "{}"}
                 await self._send(line, "conversation.item.create", item=output)
                 await self._send(line, "response.create")
-                await self._answer(line, deed)
+                await self._answer(line, action)
 
     async def _end(self) -> Event:
         """What ends the turn: an answer that gave way to the user's voice is followed by another."""

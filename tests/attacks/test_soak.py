@@ -25,8 +25,8 @@ async def test_a_short_soak_finds_nothing_wrong() -> None:
     said, _ = await process.communicate()
     assert process.returncode == 0, said.decode()[-4_000:]
     counted = said.decode()
-    for deed in ("'calls'", "'completed'"):
-        assert deed in counted, counted
+    for action in ("'calls'", "'completed'"):
+        assert action in counted, counted
     # An utterance in the agent's last words may count as a backchannel, and get no answer of its own.
     for failure in ("broke:", "turns failed"):
         assert failure not in counted, counted

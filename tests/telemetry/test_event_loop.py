@@ -88,15 +88,15 @@ async def test_the_stack_of_a_blocked_loop_is_logged_while_it_is_blocked(lines: 
     """The line names the function that blocks the loop; it contains no value."""
     secret = "not-for-the-log"
 
-    def the_culprit(words: str) -> None:
+    def blocking_step(words: str) -> None:
         block_until(lines.logged.is_set)
 
     with monitoring() as monitor:
         await asyncio.sleep(0)
-        the_culprit(secret)
+        blocking_step(secret)
         stall = await first_stall(monitor)
     assert stall.stall_ms >= 100
-    assert any(where.endswith("the_culprit") for where in stall.stack)
+    assert any(where.endswith("blocking_step") for where in stall.stack)
     assert all(where.partition(":")[0].endswith((".py", ">")) for where in stall.stack)
     (line,) = lines.fields
     assert line["stack"] == " < ".join(stall.stack)

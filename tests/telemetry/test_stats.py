@@ -165,7 +165,7 @@ def test_waiting_times_sum_to_the_turn_latency(marks: tuple[tuple[str, int], ...
 
 
 ROUNDS = st.lists(st.tuples(turns(), INSTANTS, st.integers(0, 40)), min_size=1, max_size=3)
-"""(turns that are written, when, and how often the store is tidied a day later)."""
+"""(turns that are written, when, and how often the store is maintained a day later)."""
 
 
 @pytest.mark.slow

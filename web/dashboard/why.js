@@ -76,7 +76,7 @@ export const ACTIONS = {
  * @param {TurnRecord} turn
  * @returns {any} of `turn.stages`, with `waited_ms`; null when nothing was waited for
  */
-function culprit(turn) {
+function breachStage(turn) {
   const waited = (/** @type {any} */ stage) =>
     turn.contributions
       .filter((/** @type {any} */ part) => part.stage === stage.stage)
@@ -95,7 +95,7 @@ function culprit(turn) {
 export function why(turn) {
   if (turn.outcome === null) return "This turn is still being spoken.";
   if (turn.total_ms === null) return unplayed(turn);
-  const stage = culprit(turn);
+  const stage = breachStage(turn);
   if (turn.total_verdict !== "over") return within(turn, stage);
   return `${turn.total_ms - turn.total_limit_ms} ms too late${stage ? `: ${breachOf(stage, turn)}` : ""}.`;
 }
@@ -105,7 +105,7 @@ export function why(turn) {
  * @param {TurnRecord} turn
  */
 function breachOf(stage, turn) {
-  const did = stage.stage === "tool" ? toolDeed(stage, turn.tools) : deed(stage, turn);
+  const did = stage.stage === "tool" ? toolCause(stage, turn.tools) : cause(stage, turn);
   if (stage.waited_ms > stage.limit_ms) return `${did}, of ${stage.limit_ms} allowed`;
   return `no stage broke its limit, but all together did. Longest: ${did}`;
 }
@@ -114,7 +114,7 @@ function breachOf(stage, turn) {
  * @param {any} stage of the tools
  * @param {{name: string, ran_by: string}[]} tools
  */
-function toolDeed({ waited_ms }, tools) {
+function toolCause({ waited_ms }, tools) {
   const names = [...new Set(tools.map(({ name }) => name))];
   const sides = [...new Set(tools.map(({ ran_by }) => ran_by))];
   const named = `the tool${names.length > 1 ? "s" : ""} ${names.join(" and ")}`;
@@ -125,7 +125,7 @@ function toolDeed({ waited_ms }, tools) {
  * @param {any} stage
  * @param {TurnRecord} turn
  */
-function deed({ stage, owner, waited_ms }, { providers, actions }) {
+function cause({ stage, owner, waited_ms }, { providers, actions }) {
   if (stage === "endpoint" && ENDED[owner]) return ENDED[owner](waited_ms);
   const kind = KINDS[stage];
   const other = kind && !ENDED[owner] && !actions.includes("continuation") ? providers[kind] : "";

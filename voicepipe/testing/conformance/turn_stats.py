@@ -26,7 +26,7 @@ def of(turn: StoredTurn, **changes: Any) -> StoredTurn:
     return replace(turn, **changes)
 
 
-async def tidied(store: TurnStore, now_ms: int = LATER) -> None:
+async def maintain(store: TurnStore, now_ms: int = LATER) -> None:
     """Aggregate all periods that are over."""
     while await store.maintain_step(now_ms):
         pass
@@ -77,7 +77,7 @@ async def answers_alike_summed_up_or_not(open_store: OpenStore) -> None:
     async with opened(open_store) as store:
         await store.store(many())
         before = [await store.stats("p", query) for query in QUERIES]
-        await tidied(store)
+        await maintain(store)
         assert [await store.stats("p", query) for query in QUERIES] == before
         assert before[0].turns == 90
 
@@ -119,7 +119,7 @@ async def counts_a_turn_once_it_is_closed(open_store: OpenStore) -> None:
         for outcome in ("completed", "failed"):
             await store.store([stored_turn("a", T0 + 5_000, outcome=outcome)])
             assert (await store.stats("p")).outcomes == {outcome: 1}
-            await tidied(store)
+            await maintain(store)
             assert (await store.stats("p")).outcomes == {outcome: 1}
 
 
@@ -137,7 +137,7 @@ async def cuts_ranges_to_the_millisecond(open_store: OpenStore) -> None:
             ):
                 query = StatsQuery(since_ms=T0 + since, until_ms=T0 + until)
                 assert (await store.stats("p", query)).turns == turns, (since, until)
-            await tidied(store)
+            await maintain(store)
 
 
 async def keeps_projects_apart_in_figures(open_store: OpenStore) -> None:
@@ -146,7 +146,7 @@ async def keeps_projects_apart_in_figures(open_store: OpenStore) -> None:
         await store.store([stored_turn(f"t{n}", T0 + n, project="pq"[n % 2], session=f"s{n}") for n in range(9)])
         for _ in range(2):
             assert [(await store.stats(project)).turns for project in ("p", "q", None, "r")] == [5, 4, 9, 0]
-            await tidied(store)
+            await maintain(store)
         assert [turn.record.id for turn in (await store.list(None)).turns] == [f"t{n}" for n in reversed(range(9))]
         first = await store.list(None, TurnQuery(limit=4))
         rest = await store.list(None, TurnQuery(limit=5, before=first.next))
@@ -176,7 +176,7 @@ async def deletes_a_session_or_a_user(open_store: OpenStore) -> None:
     """The user's turns are removed from lists, sessions and figures, aggregated or not; other users' turns are not."""
     async with opened(open_store) as store:
         await store.store([*many(), of(stored_turn("theirs", T0, project="q", session="s1"), user="ann")])
-        await tidied(store)
+        await maintain(store)
         assert await store.delete_session("p", "s1") == 10
         assert await store.delete_session("p", "s1") == 0
         assert await store.delete_user("p", "") == 0
@@ -186,7 +186,7 @@ async def deletes_a_session_or_a_user(open_store: OpenStore) -> None:
         for _ in range(2):
             assert (await store.stats("p", StatsQuery(by="language"))).turns == 40
             assert (await store.stats("p", StatsQuery(user="ann"))).turns == 0
-            await tidied(store)
+            await maintain(store)
         assert "s1" not in {each.session for each in (await store.sessions("p")).sessions}
         assert (await store.get("theirs", "q")) is not None
 
@@ -197,7 +197,7 @@ async def keeps_the_figures_of_turns_that_it_trims(open_store: OpenStore) -> Non
         await store.store(many())
         before = await store.stats("p", StatsQuery(by="model"))
         assert await store.trim(LATER, keep_days=39, max_bytes=None) == 0  # not aggregated yet
-        await tidied(store)
+        await maintain(store)
         old = sum(turn.started_at_ms < T0 + DAY_MS for turn in many())
         gone = 0
         while more := await store.trim(LATER, keep_days=39, max_bytes=None):
@@ -207,7 +207,7 @@ async def keeps_the_figures_of_turns_that_it_trims(open_store: OpenStore) -> Non
         assert await store.stats("p", StatsQuery(by="model")) == before
         assert "s0" not in {each.session for each in (await store.sessions("p")).sessions}
         await store.store([stored_turn("late", T0 + 1)])
-        await tidied(store)
+        await maintain(store)
         assert await store.stats("p", StatsQuery(by="model")) == before
 
 
@@ -215,7 +215,7 @@ async def trims_to_a_size(open_store: OpenStore) -> None:
     """Turns are removed until the rest fits the limit; without a limit nothing is removed."""
     async with opened(open_store) as store:
         await store.store(many())
-        await tidied(store)
+        await maintain(store)
         full = await store.size_bytes()
         assert await store.trim(LATER, keep_days=None, max_bytes=None) == 0
         assert await store.trim(LATER, keep_days=None, max_bytes=full) == 0
@@ -308,7 +308,7 @@ async def finds_what_is_rare(open_store: OpenStore) -> None:
             assert [turn.record.id for turn in rest.turns] == ["r1", "r0"]
             assert (await store.list("p", TurnQuery(model="nobody/nothing"))).turns == ()
             assert (await store.list("p", TurnQuery(model="nobody/nothing", order="slowest"))).turns == ()
-            await tidied(store)
+            await maintain(store)
 
 
 CHECKS: Final[tuple[Callable[[OpenStore], Awaitable[None]], ...]] = (

@@ -38,7 +38,7 @@ class Daemon:
         self._clients = 0
         self._given_back = False
         """Whether the last lease was given back, not lost: then no client will look for the engine again."""
-        self._news = asyncio.Event()
+        self._progress_changed = asyncio.Event()
         self._over = asyncio.Event()
         self._end: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
@@ -93,14 +93,14 @@ class Daemon:
         workers = [self._worker(stage) for stage in attach.stages]
         reported: set[wire.LoadProgress] = set()
         while True:
-            news = self._news
+            changed = self._progress_changed
             for worker in workers:
                 if worker.progress not in reported:
                     reported.add(worker.progress)
                     send(writer, worker.progress)
             if all(worker.progress.state != "loading" for worker in workers):
                 break
-            await news.wait()
+            await changed.wait()
         send(writer, wire.Ready(wire.VERSION, os.getpid()))
         self._leases.add(writer)
         try:
@@ -146,11 +146,11 @@ class Daemon:
         return self._workers[stage]
 
     def _on_progress(self) -> None:
-        self._loop.call_soon_threadsafe(self._send_news)
+        self._loop.call_soon_threadsafe(self._report_progress)
 
-    def _send_news(self) -> None:
-        self._news.set()
-        self._news = asyncio.Event()
+    def _report_progress(self) -> None:
+        self._progress_changed.set()
+        self._progress_changed = asyncio.Event()
 
     def _arrived(self) -> None:
         self._clients += 1
