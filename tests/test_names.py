@@ -494,6 +494,50 @@ def test_a_banned_word_of_an_example_is_found() -> None:
     assert [*example_names(page)] == [(6, "asked")]
 
 
+SHARED_NAMES: Final = {
+    name: reason
+    for reason, shared in {
+        "the same event, to the client as a notification and in the client": (
+            "AgentDucked AgentInterrupted AgentUnducked ItemAdded ItemDeleted SpeechStarted"
+        ),
+        "the same event, of a port and of the core": (
+            "ModelConnected ModelJoined SynthesizerConnected TranscriberConnected"
+        ),
+        "the same part of an item, on the wire and in the core": "FunctionCall InputImage InputText OutputText",
+        "the same part of a request, in two APIs of OpenAI": "NamedFunction",
+        "the wire's function, and the Python function that an agent offers as one": "FunctionTool",
+        "the wire's call, and its figures in a turn's record": "ToolCall",
+        "a function call of the LLM, in a port and in the client": "Called",
+        "journals and snapshots store the core's name; the client and the port have the field's": "ServerTool Tool",
+        "what was played of one item, in the client and in the phone gateway": "Played",
+        "the client's event, and the core's account of the same audio": "ReplyAudio",
+        "the rule of the loop, and its figures, of two benches": "Admission",
+        "a script of refused handshakes, of the fakes of two stages": "Refusals",
+        "a run of events with what is expected: of an eval, and of the core's tests": "Scenario",
+    }.items()
+    for name in shared.split()
+}
+"""A public class's name that several modules define -> why."""
+
+
+def public_classes() -> dict[str, list[str]]:
+    """Return the modules that define each public class; those of the vendors' adapters may share one."""
+    found: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "voicepipe").rglob("*.py")):
+        if (place := str(path.relative_to(ROOT))).startswith("voicepipe/providers/"):
+            continue
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(place)
+    return found
+
+
+def test_public_classes_that_differ_in_kind_have_different_names() -> None:
+    several = {name: places for name, places in public_classes().items() if len(places) > 1}
+    assert several.keys() - SHARED_NAMES.keys() == set(), "rename one, or say why it is the same thing"
+    assert SHARED_NAMES.keys() - several.keys() == set(), "only one module defines these"
+
+
 def test_words_are_whole() -> None:
     assert banned("early_clear_word") == ()
     assert words("VadEarly_start-msHTTP") == ["vad", "early", "start", "ms", "http"]

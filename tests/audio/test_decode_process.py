@@ -62,10 +62,10 @@ def decoded(
     return answers
 
 
-def refusal(answers: list[tuple[bytes, bytes]]) -> process.Refusal:
+def refusal(answers: list[tuple[bytes, bytes]]) -> process.DecodeRefusal:
     kind, payload = answers[-1]
     assert kind == b"x"
-    return msgspec.json.decode(payload, type=process.Refusal)
+    return msgspec.json.decode(payload, type=process.DecodeRefusal)
 
 
 # --- one recording --------------------------------------------------------------------------------

@@ -15,8 +15,8 @@ from voicepipe.bench.endpointing import measure, rules
 from voicepipe.bench.endpointing.chart import svg
 from voicepipe.bench.endpointing.report import READY_MS, RuleResult, lines, table, write_csv
 from voicepipe.bench.endpointing.rules import default_rules, rule_factory
-from voicepipe.bench.endpointing.score import START_MS, EndpointRule, Summary, TurnScore, score, summary
-from voicepipe.bench.endpointing.traces import Models, Pause, Step, Trace, read_traces
+from voicepipe.bench.endpointing.score import START_MS, EndpointRule, ScoreSummary, TurnScore, score, summary
+from voicepipe.bench.endpointing.traces import Pause, PauseModels, PauseStep, Trace, read_traces
 from voicepipe.cli import main
 from voicepipe.errors import ConfigError
 from voicepipe.turn.endpointing.probability import SENTENCE_END, SMART_TURN
@@ -35,7 +35,7 @@ def pause(voiced_ms: int, until_ms: int | None = None, *, text: str = "Yes, plea
         text=text,
         sentence_end=0.6,
         audio_scores={100: 0.2, 200: 0.9},
-        steps=tuple(Step(at_ms=voiced_ms + s, silence_ms=s) for s in range(noticed_ms, last + 1, 20)),
+        steps=tuple(PauseStep(at_ms=voiced_ms + s, silence_ms=s) for s in range(noticed_ms, last + 1, 20)),
         resumed_at_ms=until_ms,
         onset_ms=until_ms,
     )
@@ -52,7 +52,7 @@ class Fixed:
         self.wait_ms, self.start_ms = wait_ms, start_ms
         self.n_resumed = 0
 
-    def decide(self, pause: Pause, step: Step) -> Decision:
+    def decide(self, pause: Pause, step: PauseStep) -> Decision:
         return Decision(self.start_ms, self.wait_ms)
 
     def resumed(self, pause: Pause) -> None:
@@ -129,12 +129,12 @@ def test_summary_of_turns() -> None:
 
 
 def decided(rule: EndpointRule, silence_ms: int, of: Pause | None = None) -> Decision:
-    return rule.decide(of or pause(2_000), Step(at_ms=2_000 + silence_ms, silence_ms=silence_ms))
+    return rule.decide(of or pause(2_000), PauseStep(at_ms=2_000 + silence_ms, silence_ms=silence_ms))
 
 
 def test_words_and_scores_come_when_they_would() -> None:
     of = pause(2_000)
-    known = [rules.evidence(of, Step(at_ms=0, silence_ms=ms), smart_turn=True) for ms in (80, 140, 160, 180)]
+    known = [rules.evidence(of, PauseStep(at_ms=0, silence_ms=ms), smart_turn=True) for ms in (80, 140, 160, 180)]
     assert [bool(each.text) for each in known] == [False, True, True, True]
     assert [dict(each.scores).keys() for each in known] == [set(), set(), {SMART_TURN}, {SMART_TURN, SENTENCE_END}]
 
@@ -212,8 +212,8 @@ def folder(tmp_path: Path) -> Path:
     return folder_with(tmp_path / "set", "clean/vctk_p287_001", hesitation, noise)
 
 
-def fake_models() -> Models:
-    return Models(
+def fake_models() -> PauseModels:
+    return PauseModels(
         words=lambda samples: "Please call Stella.", sentence_end=lambda text: 0.7, audio_score=lambda samples: 0.8
     )
 
@@ -233,7 +233,7 @@ def test_clips_are_traced_once(folder: Path, tmp_path: Path) -> None:
     assert first[0].end_ms is not None
     assert abs(last.voiced_ms - first[0].end_ms) < 100
 
-    def forbidden() -> Models:
+    def forbidden() -> PauseModels:
         raise AssertionError("measured twice")
 
     assert measure.trace_all([folder], forbidden, file, seen.append) == first == list(read_traces(file))
@@ -283,10 +283,10 @@ def drawn(*points: tuple[str, float, float, float]) -> list[tuple[float, float, 
     return [(float(x), float(y), words) for x, y, words in LABEL.findall(svg(results))]
 
 
-def summed(p50_ms: float, overlapped: float, missed: float) -> Summary:
+def summed(p50_ms: float, overlapped: float, missed: float) -> ScoreSummary:
     latency_ms = (p50_ms, p50_ms + 20)
     shares = {"overlapped": overlapped, "broken": 0.0, "missed": missed, "wasted_starts": 0.0}
-    return Summary(n_turns=20, latency_ms=latency_ms, begun_ms=latency_ms, **shares)
+    return ScoreSummary(n_turns=20, latency_ms=latency_ms, begun_ms=latency_ms, **shares)
 
 
 def test_no_label_of_the_chart_covers_another() -> None:

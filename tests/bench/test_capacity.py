@@ -15,7 +15,7 @@ from voicepipe.bench import capacity_fleet, capacity_loop
 from voicepipe.bench.capacity_fleet import Calls, Fleet, FleetLoad, LoopCurve, loops_needed, simulate_fleet
 from voicepipe.bench.capacity_loop import Costs, LoopLoad, Talk, fitted, simulate_loop
 from voicepipe.bench.load.concurrent_users import Cost, LoadRun
-from voicepipe.bench.load.user import Turn
+from voicepipe.bench.load.user import MeasuredSentence
 from voicepipe.cli import main
 from voicepipe.cli.simulate_capacity import read_costs
 from voicepipe.errors import ConfigError, Overload
@@ -249,7 +249,7 @@ def test_costs_are_read_from_a_file(tmp_path: Path) -> None:
 
 def real_load(simulated: LoopLoad, *, slower_ms: int = 0) -> LoadRun:
     """A run of the load bench that came out as simulated."""
-    turns = tuple(Turn(1_000, 1_000 + round(ms) + slower_ms, 4_900.0) for ms in simulated.latencies_ms)
+    turns = tuple(MeasuredSentence(1_000, 1_000 + round(ms) + slower_ms, 4_900.0) for ms in simulated.latencies_ms)
     cost = Cost(cpu_pct=100 * simulated.cpu_share, rss_mib=1.0, rss_before_mib=1.0)
     n_users = simulated.n_sessions
     return LoadRun(target="t", n_users=n_users, turns=turns, cost=cost, late_p95_ms=1.0, stray=0, errors=())
@@ -303,7 +303,7 @@ def test_a_busy_machine_is_refused_and_a_full_server_ends_the_run(tmp_path: Path
 
 
 def a_load(n_users: int, *, failed: bool = False) -> LoadRun:
-    turns = (Turn(0, 400, 5_000.0, error="no answer" if failed else ""),)
+    turns = (MeasuredSentence(0, 400, 5_000.0, error="no answer" if failed else ""),)
     return LoadRun(
         target="t", n_users=n_users, turns=turns, cost=Cost(10.0, 100.0, 90.0), late_p95_ms=1.0, stray=0, errors=()
     )

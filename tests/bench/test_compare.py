@@ -9,21 +9,21 @@ import msgspec
 import pytest
 
 from voicepipe.bench.compare import Interval, compare, percentile, rate, table
-from voicepipe.bench.compare_runs import Measured, RunError, read_run
+from voicepipe.bench.compare_runs import MeasuredTurn, RunError, read_run
 from voicepipe.telemetry.record_json import record_plain
 from voicepipe.testing.records import turn_record
 
 JOURNALS = Path(__file__).parents[1] / "data" / "journals"
 
 
-def turns(n: int, *, slower_ms: int = 0, seed: int = 1) -> list[Measured]:
+def turns(n: int, *, slower_ms: int = 0, seed: int = 1) -> list[MeasuredTurn]:
     """Waits that scatter as waits do, late over a second."""
     chance = random.Random(seed)
     waits = [round(400 * chance.lognormvariate(0, 0.4)) + slower_ms for _ in range(n)]
-    return [Measured(ms, ms > 1_000) for ms in waits]
+    return [MeasuredTurn(ms, ms > 1_000) for ms in waits]
 
 
-def verdicts(before: list[Measured], after: list[Measured]) -> list[str]:
+def verdicts(before: list[MeasuredTurn], after: list[MeasuredTurn]) -> list[str]:
     return [check.verdict for check in compare(before, after, p95_ms=50, misses=0.01).checks]
 
 
@@ -55,7 +55,7 @@ def test_too_few_turns_are_undecidable() -> None:
 
 
 def test_a_turn_that_failed_is_missed_and_the_slowest() -> None:
-    failed = [*turns(90), *[Measured(None, True)] * 10]
+    failed = [*turns(90), *[MeasuredTurn(None, True)] * 10]
     assert verdicts(turns(100), failed) == ["worse", "worse"]
 
 
@@ -99,14 +99,14 @@ def exported(tmp_path: Path, name: str) -> Path:
 def test_exported_turns_are_read(tmp_path: Path, name: str) -> None:
     """They are as the API gives them. An abandoned turn does not count."""
     known = turn_record()
-    expected = [Measured(known.total_ms, known.total_verdict == "over"), Measured(None, True)]
+    expected = [MeasuredTurn(known.total_ms, known.total_verdict == "over"), MeasuredTurn(None, True)]
     assert read_run(exported(tmp_path, name), limit_ms=1_000) == expected
 
 
 def test_the_load_bench_is_read(tmp_path: Path) -> None:
     path = tmp_path / "load.csv"
     path.write_text("server,latency_ms,error\nx,640,\nx,1200,\nx,,no answer\n")
-    expected = [Measured(640, False), Measured(1200, True), Measured(None, True)]
+    expected = [MeasuredTurn(640, False), MeasuredTurn(1200, True), MeasuredTurn(None, True)]
     assert read_run(path, limit_ms=1_000) == expected
 
 

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from voicepipe.bench.llm import Candidate, LlmBenchPlan, LlmMeasurement, Prompt, measure
+from voicepipe.bench.llm import BenchPrompt, LlmBenchPlan, LlmCandidate, LlmMeasurement, measure
 from voicepipe.bench.llm_chart import svg
 from voicepipe.bench.llm_prompts import read_prompts
 from voicepipe.bench.llm_report import CSV_COLUMNS, runs, table, write_csv
@@ -26,8 +26,8 @@ def silent(what: str, done: int, of: int) -> None:
     """Discard the progress."""
 
 
-def candidate(model: FakeModel, *, usd: float | None = None) -> Candidate:
-    return Candidate(model.name, model, "m", lambda usage: None if usd is None else usd * usage.output_tokens)
+def candidate(model: FakeModel, *, usd: float | None = None) -> LlmCandidate:
+    return LlmCandidate(model.name, model, "m", lambda usage: None if usd is None else usd * usage.output_tokens)
 
 
 def answer(
@@ -50,7 +50,7 @@ def answer(
 async def test_every_prompt_is_sent_and_counted_by_usage() -> None:
     model = FakeModel(LlmCue(tokens=("a", "b", "c"), input_tokens=7, cached_tokens=2))
     progress: list[Any] = []
-    plan = LlmBenchPlan(prompts=(Prompt("one"), Prompt("two", "Be brief.")), n_answers=5, at_once=2)
+    plan = LlmBenchPlan(prompts=(BenchPrompt("one"), BenchPrompt("two", "Be brief.")), n_answers=5, at_once=2)
     answers = await measure([candidate(model, usd=2)], plan, lambda *what: progress.append(what))
     assert sorted(each.prompt for each in answers) == [0, 0, 0, 1, 1]
     assert {each.usage for each in answers} == {Usage(input_tokens=7, output_tokens=3, cached_tokens=2)}
@@ -61,7 +61,7 @@ async def test_every_prompt_is_sent_and_counted_by_usage() -> None:
 
 async def test_cold_prompts_are_unique_and_warm_ones_sent_before() -> None:
     model = FakeModel(LlmCue())
-    plan = LlmBenchPlan(prompts=(Prompt("one"), Prompt("two")), n_answers=4, caches=("cold", "warm"))
+    plan = LlmBenchPlan(prompts=(BenchPrompt("one"), BenchPrompt("two")), n_answers=4, caches=("cold", "warm"))
     answers = await measure([candidate(model)], plan, silent)
     assert [each.cache for each in answers] == ["cold"] * 4 + ["warm"] * 4
     questions = [request.question for request in model.script.received]
@@ -124,7 +124,7 @@ def test_the_files_hold_every_answer(tmp_path: Path) -> None:
 def test_prompts_are_lines_of_text_or_json(tmp_path: Path) -> None:
     path = tmp_path / "prompts.txt"
     path.write_text('What is it?\n\n{"system": "Be brief.", "user": "Why?"}\n')
-    assert read_prompts(path) == (Prompt("What is it?"), Prompt("Why?", "Be brief."))
+    assert read_prompts(path) == (BenchPrompt("What is it?"), BenchPrompt("Why?", "Be brief."))
     for text, words in (("", "got none"), ('{"users": 1}', "on line 1"), ('{"user": ', "on line 1")):
         path.write_text(text)
         with pytest.raises(ConfigError, match=words):

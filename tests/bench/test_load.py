@@ -25,8 +25,8 @@ from voicepipe.audio.samples import Samples, silence, to_pcm
 from voicepipe.bench.load import servers
 from voicepipe.bench.load import user as user_module
 from voicepipe.bench.load.admission import Admission, Arrivals, admission_lines, until_admitted
-from voicepipe.bench.load.concurrent_users import ConcurrentUsers, Cost, LoadRun, Target, unlimited_session
-from voicepipe.bench.load.flood import Counts, Flood
+from voicepipe.bench.load.concurrent_users import ConcurrentUsers, Cost, LoadRun, LoadTarget, unlimited_session
+from voicepipe.bench.load.flood import Flood, FloodCounts
 from voicepipe.bench.load.process_cost import read_usage
 from voicepipe.bench.load.profiled_server import Profile, Sampler, module_of
 from voicepipe.bench.load.providers import Delays
@@ -34,7 +34,7 @@ from voicepipe.bench.load.report import carried, compared, problems, profile_lin
 from voicepipe.bench.load.rows import Row, RowFile, row_of
 from voicepipe.bench.load.servers import VARIANTS
 from voicepipe.bench.load.stt_stream import DeepgramStream
-from voicepipe.bench.load.user import FRAME_SAMPLES, LOUD, Turn, sentence, sound_of
+from voicepipe.bench.load.user import FRAME_SAMPLES, LOUD, MeasuredSentence, sentence, sound_of
 from voicepipe.bench.load.wire_protocols import PIPECAT, RATE_HZ, RAW, append_event
 from voicepipe.cli import main
 from voicepipe.errors import ConfigError
@@ -53,7 +53,7 @@ def voice(duration_ms: int) -> Samples:
 
 def load_of(target: str, *latencies_ms: int, error: str = "") -> LoadRun:
     """A run of one user."""
-    turns = tuple(Turn(1_000, 1_000 + ms, error=error) for ms in latencies_ms)
+    turns = tuple(MeasuredSentence(1_000, 1_000 + ms, error=error) for ms in latencies_ms)
     return LoadRun(target=target, n_users=1, turns=turns, cost=None, late_p95_ms=0, stray=0, errors=())
 
 
@@ -76,7 +76,7 @@ def test_a_recording_without_a_voice_is_refused() -> None:
 
 def test_a_turn_counts_from_the_last_voiced_sample_to_the_first_audible_one() -> None:
     """Digital silence is not audible; a piece that comes after all before it has been played leaves a gap."""
-    turn = Turn(1_000)
+    turn = MeasuredSentence(1_000)
     turn.add_audio(bytes(960), 1_200)
     assert (turn.latency_ms, turn.gaps_ms) == (None, [])
     for now_ms in (1_400, 1_401, 1_440, 1_490):
@@ -168,7 +168,7 @@ async def test_a_crowd_talks_to_any_server(fake_server: Any, question: Path) -> 
     async with fake_server() as server:
         server.vendor.llm.usual = LlmCue(tokens=tokens("It is noon."))
         url = server.url.replace("http", "ws") + "/v1/realtime"
-        target = Target(name="it", url=url, pid=None, session=servers.session(VARIANTS["voicepipe"].detects(200)))
+        target = LoadTarget(name="it", url=url, pid=None, session=servers.session(VARIANTS["voicepipe"].detects(200)))
         done = await ConcurrentUsers(target, sentence(read_sound(question, RATE_HZ)), 2, 2).run(500)
     assert [turn.error for turn in done.turns] == [""] * 4
     assert all(turn.latency_ms is not None and turn.latency_ms > 100 for turn in done.turns)
@@ -200,7 +200,7 @@ async def test_a_stalled_microphone_makes_no_answer_seem_sooner() -> None:
     app = web.Application()
     app.add_routes([web.get("/ws", answer)])
     async with TestServer(app) as server:
-        target = Target(name="it", url=str(server.make_url("/ws")), pid=None, session={}, wire=RAW)
+        target = LoadTarget(name="it", url=str(server.make_url("/ws")), pid=None, session={}, wire=RAW)
         done = await ConcurrentUsers(target, [voice(20)] * n_voiced, 1, 1).run(100)
     (turn,) = done.turns
     assert stalled
@@ -226,7 +226,7 @@ async def test_an_answer_without_events_ends_with_its_audio(monkeypatch: pytest.
     app = web.Application()
     app.add_routes([web.get("/ws", answer)])
     async with TestServer(app) as server:
-        target = Target(name="it", url=str(server.make_url("/ws")), pid=None, session={}, wire=RAW)
+        target = LoadTarget(name="it", url=str(server.make_url("/ws")), pid=None, session={}, wire=RAW)
         done = await ConcurrentUsers(target, [voice(20), voice(20)], 2, 2).run(100)
     assert [turn.error for turn in done.turns] == [""] * 4
     assert {round(turn.sound_ms) for turn in done.turns} == {round(len(TONE) / 2 / RATE_HZ * 1_000)}
@@ -244,7 +244,7 @@ def test_a_server_without_an_environment_is_skipped_loudly(
 
 
 async def test_a_server_that_is_not_there_is_named() -> None:
-    target = Target(
+    target = LoadTarget(
         name="nobody",
         url="ws://127.0.0.1:1/v1/realtime",
         pid=None,
@@ -316,7 +316,9 @@ def test_rounds_of_one_server_share_a_row() -> None:
 
 def test_costs_are_those_of_one_session() -> None:
     cost = Cost(cpu_pct=40.0, rss_mib=110.0, rss_before_mib=90.0, open_cpu_ms=12.0)
-    load = LoadRun(target="a", n_users=50, turns=(Turn(0, 1),), cost=cost, late_p95_ms=0, stray=0, errors=())
+    load = LoadRun(
+        target="a", n_users=50, turns=(MeasuredSentence(0, 1),), cost=cost, late_p95_ms=0, stray=0, errors=()
+    )
     row = row_of([load], None)
     assert (row.cpu_pct, row.rss_session_mib, row.rss_base_mib, row.open_cpu_ms) == (0.8, 0.4, 90.0, 12.0)
 
@@ -375,7 +377,7 @@ async def test_the_second_part_of_admission_waits_until_there_is_room() -> None:
     app = web.Application()
     app.router.add_get("/", answer)
     async with TestServer(app) as server:
-        target = Target(name="x", url=str(server.make_url("/")), pid=0, session={})
+        target = LoadTarget(name="x", url=str(server.make_url("/")), pid=0, session={})
         await until_admitted(target)
         assert n_requests == 3
         n_requests, refusals[0] = 0, web.Response(status=401)
@@ -384,10 +386,10 @@ async def test_the_second_part_of_admission_waits_until_there_is_room() -> None:
 
 
 def test_admission_names_the_growth_and_the_refusals() -> None:
-    arrivals = Arrivals([Turn(1_000, 1_430)], [12, 20])
+    arrivals = Arrivals([MeasuredSentence(1_000, 1_430)], [12, 20])
     arrivals.reasons["HTTP 503"], arrivals.n_admitted = 2, 1
     quiet = load_of("a", 400)
-    admission = Admission(quiet, arrivals, (quiet,), (load_of("a", 410),), (Counts(3, 2, {"200": 1}),))
+    admission = Admission(quiet, arrivals, (quiet,), (load_of("a", 410),), (FloodCounts(3, 2, {"200": 1}),))
     admitted, growth, refused, flood, flooded, failed = admission_lines(admission)
     assert admitted == "1 of 3 users were admitted; 0 of 1 turns failed"
     assert "p95 grows by 30 ms" in growth

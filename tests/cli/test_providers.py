@@ -15,7 +15,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from voicepipe.cli import main, providers
-from voicepipe.cli.measured_latency import Measured, measured
+from voicepipe.cli.measured_latency import MeasuredModel, measured
 from voicepipe.cli.probe import CLAUSE
 from voicepipe.cli.providers import ModelLine, table
 from voicepipe.config import load
@@ -81,7 +81,7 @@ def test_what_is_not_known_is_a_dash() -> None:
     assert row.split() == ["flo2/...", "$K", "missing", "-", "-/-/-", "-", "-", "-", "-", "x"]
     used = replace(line, model="fast", in_use=True, facts=ModelFacts(name="fast", input_usd_per_million=0.075))
     assert list(table([used]))[1].startswith("* flo2/fast")
-    here = Measured(turns=3, ttft_p50_ms=200, ttft_p95_ms=300, itl_p50_ms=5.0, tokens_per_s=200.0)
+    here = MeasuredModel(turns=3, ttft_p50_ms=200, ttft_p95_ms=300, itl_p50_ms=5.0, tokens_per_s=200.0)
     assert " ".join(list(table([replace(used, measured=here)]))[1].split()).endswith(" 200/300 ms, 3 turns - 200 x")
 
 

@@ -8,17 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from voicepipe.cli.regions import Place, advice, places_of, table
+from voicepipe.cli.regions import LocatedAddress, advice, places_of, table
 from voicepipe.config import load
 from voicepipe.providers.net.distance import Distance
 from voicepipe.testing.fakes.cues import LlmCue, Status
 from voicepipe.testing.fakes.vendor import FakeVendor
 
 
-def place(provider: str, round_trip_ms: float | None, *, in_use: bool = True, host: str = "here") -> Place:
+def place(provider: str, round_trip_ms: float | None, *, in_use: bool = True, host: str = "here") -> LocatedAddress:
     distance = None if round_trip_ms is None else Distance(round_trip_ms, 3 * round_trip_ms)
     why = "" if distance else "refused"
-    return Place(
+    return LocatedAddress(
         provider=provider, base_url=f"https://{host}.example/v1", region="", in_use=in_use, distance=distance, why=why
     )
 

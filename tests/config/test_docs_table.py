@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from voicepipe.config import Row, Settings, effective, load, markdown
+from voicepipe.config import OptionRow, Settings, effective, load, markdown
 
 
 def settings(tmp_path: Path) -> Settings:
@@ -75,4 +75,4 @@ def test_every_default_in_the_table_can_be_written_as_it_stands(tmp_path: Path) 
         written[key] = value
     overrides = {key: value.strip('"') for key, value in written.items()}
     again = effective(load(overrides=overrides, environ={"HOME": "/h"}, folder=tmp_path))
-    assert {Row(key, value, "command line") for key, value in written.items()} <= set(again)
+    assert {OptionRow(key, value, "command line") for key, value in written.items()} <= set(again)

@@ -11,7 +11,7 @@ from voicepipe.turn.conversation import Message
 from voicepipe.turn.record import attribution
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import Deadlines
-from voicepipe.turn.states import Agent
+from voicepipe.turn.states import AgentState
 
 TEXT = "One two three four five six seven eight nine ten."
 SOUND_MS = 4_000
@@ -126,16 +126,16 @@ def test_the_agent_speaks_until_the_client_has_played_it_all() -> None:
     scenario = answered()
     scenario.reports(0, after_ms=1_400)
     scenario.passes(SOUND_MS - 100)
-    assert scenario.driver.agent_state() is Agent.SPEAKING
+    assert scenario.driver.agent_state() is AgentState.SPEAKING
     scenario.passes(200)
-    assert scenario.driver.agent_state() is Agent.IDLE
+    assert scenario.driver.agent_state() is AgentState.IDLE
     assert scenario.outcomes() == [("completed", "")]
 
 
 def test_all_played_ends_the_turn_at_once() -> None:
     scenario = answered()
     scenario.reports(SOUND_MS)
-    assert scenario.driver.core.agent.state is Agent.IDLE
+    assert scenario.driver.core.agent.state is AgentState.IDLE
     assert scenario.outcomes() == [("completed", "")]
 
 
@@ -155,7 +155,7 @@ def test_a_report_moves_what_plays_behind_it_too() -> None:
 def test_client_that_never_plays_is_timed_out() -> None:
     scenario = answered(deadlines=Deadlines(progress_ms=2_000))
     began_ms = scenario.driver.now_ms
-    while scenario.driver.core.agent.state is Agent.SPEAKING:
+    while scenario.driver.core.agent.state is AgentState.SPEAKING:
         scenario.reports(0, after_ms=250)
     assert scenario.driver.now_ms <= began_ms + SOUND_MS + 2_000 + 250
 
@@ -251,7 +251,7 @@ def test_history_never_holds_more_than_was_reported(
     scenario = answered()
     for after_ms, played_ms, input_ms in claims:
         scenario.reports(played_ms, input_ms=input_ms, after_ms=after_ms)
-    if scenario.driver.core.agent.state is Agent.IDLE:
+    if scenario.driver.core.agent.state is AgentState.IDLE:
         return
     scenario.speaks()
     for after_ms, played_ms, input_ms in then:

@@ -22,7 +22,7 @@ from voicepipe.testing.user import WIRE_HZ
 from voicepipe.turn import events as e
 from voicepipe.turn.record import attribution
 from voicepipe.turn.settings import Deadlines
-from voicepipe.turn.states import Agent, User
+from voicepipe.turn.states import AgentState, UserState
 
 CONFIG = SessionConfig.start(session_id="sess_r", model="default", voice="v", instructions="", expires_at=0)
 AWAY_MS = 5_000
@@ -118,12 +118,12 @@ def test_deadlines_stand_still_while_the_line_is_down() -> None:
     scenario = Scenario(deadlines=Deadlines(utterance_ms=2_000))
     scenario.speaks()
     scenario.is_away(60_000)
-    assert scenario.driver.user_state() is User.SPEAKING
+    assert scenario.driver.user_state() is UserState.SPEAKING
     scenario.pauses()
     scenario.is_away(60_000)
-    assert scenario.driver.user_state() is User.HOLDING
+    assert scenario.driver.user_state() is UserState.HOLDING
     scenario.stops()
-    assert scenario.driver.user_state() is User.ENDED
+    assert scenario.driver.user_state() is UserState.ENDED
 
 
 def test_deadlines_run_again_afterwards() -> None:
@@ -162,11 +162,11 @@ def test_a_reply_that_was_missed_is_spoken_when_the_client_is_back() -> None:
     scenario.answers(duration_ms=4_000)
     scenario.is_away(10_000, missed_ms=4_000)
     back_ms = scenario.driver.now_ms
-    assert scenario.driver.agent_state() is Agent.SPEAKING
+    assert scenario.driver.agent_state() is AgentState.SPEAKING
     scenario.passes(3_900)
-    assert scenario.driver.agent_state() is Agent.SPEAKING
+    assert scenario.driver.agent_state() is AgentState.SPEAKING
     scenario.passes(200)
-    assert scenario.driver.agent_state() is Agent.IDLE
+    assert scenario.driver.agent_state() is AgentState.IDLE
     record = next(iter(scenario.driver.records.values()))
     assert dict(record.marks)[attribution.FIRST_AUDIBLE] == back_ms + 20  # where its first audible sample lies
     assert record.unattributed_ms == 0
@@ -189,9 +189,9 @@ def test_two_breaks_add_up() -> None:
     scenario.speaks(for_ms=500)
     for _ in range(4):
         scenario.is_away(2_900)
-    assert scenario.driver.core.user.state is User.SPEAKING
+    assert scenario.driver.core.user.state is UserState.SPEAKING
     scenario.passes(2_600)
-    assert scenario.driver.core.user.state is not User.SPEAKING
+    assert scenario.driver.core.user.state is not UserState.SPEAKING
 
 
 # --- the line -------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from voicepipe.turn.clauses import ClauseSplitter
 from voicepipe.turn.core import Core
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import CoreSettings, TurnSettings
-from voicepipe.turn.states import Agent, User
+from voicepipe.turn.states import AgentState, UserState
 
 QUESTION: Final = "What time is it in the capital?"
 QUESTION_MS: Final = 1_500
@@ -120,7 +120,7 @@ class Stage:
             self._later(last_ms + silence_ms, e.SilenceGrew(silence_ms))
 
     def _busy(self) -> bool:
-        return self._core.user.state is not User.QUIET or self._core.agent.state is not Agent.IDLE
+        return self._core.user.state is not UserState.QUIET or self._core.agent.state is not AgentState.IDLE
 
     # --- time ---------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from aiohttp import WSMessage, WSMsgType
 
 from voicepipe.audio.files import read_sound
 from voicepipe.audio.samples import Samples
-from voicepipe.bench.load.concurrent_users import ConcurrentUsers, LoadRun, Target
+from voicepipe.bench.load.concurrent_users import ConcurrentUsers, LoadRun, LoadTarget
 from voicepipe.bench.load.fast_loop import run_fast
 from voicepipe.bench.load.measure import warm
 from voicepipe.bench.load.servers import fake_providers, own_server
@@ -69,7 +69,7 @@ class CallLine:
 
 
 @contextlib.asynccontextmanager
-async def called(_web: aiohttp.ClientSession, target: Target) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+async def called(_web: aiohttp.ClientSession, target: LoadTarget) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
     """Yield a connection by `voicepipe.client`, without extensions, as the bench's own users have none."""
     async with connect(target.url, key=target.key, session_options=SessionOptions(extensions=None)) as call:
         yield cast("aiohttp.ClientWebSocketResponse", CallLine(call))

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from tests.measure.endpointing_table import Row, read_table
 from voicepipe.bench.endpointing.report import condition
 from voicepipe.bench.endpointing.rules import StrategyRule
-from voicepipe.bench.endpointing.score import Summary, TurnScore, score, summary, work_ms
+from voicepipe.bench.endpointing.score import ScoreSummary, TurnScore, score, summary, work_ms
 from voicepipe.bench.endpointing.traces import LabelledTrace, read_traces
 from voicepipe.turn.endpointing.probability import FITTED, Weights, WeightSets, end_probability, log_odds
 from voicepipe.turn.endpointing.strategies import Adaptive, Soft
@@ -187,7 +187,7 @@ def _report(model: Model, rows: Sequence[Row]) -> None:
         sys.stdout.write(f"{model.name}, cross-validated by speaker, {name}: AUC {area:.2f}\n")
 
 
-def _shares(shares: Summary) -> str:
+def _shares(shares: ScoreSummary) -> str:
     assert shares.latency_ms is not None
     return (
         f"turn latency {shares.latency_ms[0]:.0f}/{shares.latency_ms[1]:.0f}  "

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from voicepipe.bench.endpointing.traces import LabelledTrace, Pause, read_traces
-from voicepipe.turn.endpointing.probability import SENTENCE_END, SMART_TURN, Ending, Features, features
+from voicepipe.turn.endpointing.probability import SENTENCE_END, SMART_TURN, Features, TextEnding, features
 from voicepipe.turn.endpointing.strategy import Evidence
 
 TABLE: Final = Path(__file__).parents[1] / "data" / "endpointing_pauses.csv"
@@ -115,7 +115,7 @@ def _row(line: dict[str, str]) -> Row:
         resumed_ms=int(line["resumed_ms"]) if line["resumed_ms"] else None,
         label_ms=int(line["label_ms"]),
         features=Features(
-            ending=Ending[line["ending"].upper()],
+            ending=TextEnding[line["ending"].upper()],
             n_words=int(line["n_words"]),
             sentence_end=float(line["sentence_end"]) if line["sentence_end"] else None,
             smart_turn=float(line["smart_turn"]) if line["smart_turn"] else None,

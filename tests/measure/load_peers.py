@@ -20,7 +20,7 @@ from typing import Final
 
 from voicepipe.audio.files import read_sound
 from voicepipe.audio.samples import Samples
-from voicepipe.bench.load.concurrent_users import ConcurrentUsers, LoadRun, Target
+from voicepipe.bench.load.concurrent_users import ConcurrentUsers, LoadRun, LoadTarget
 from voicepipe.bench.load.fast_loop import run_fast
 from voicepipe.bench.load.measure import BETWEEN_RUNS_S, warm
 from voicepipe.bench.load.report import carried, problems, table
@@ -55,7 +55,7 @@ PEERS: Final = {
 
 
 @contextlib.asynccontextmanager
-async def running(name: str, python: Path, providers: str, *, silence_ms: int, pin: bool) -> AsyncIterator[Target]:
+async def running(name: str, python: Path, providers: str, *, silence_ms: int, pin: bool) -> AsyncIterator[LoadTarget]:
     """Run that server until the block is left.
 
     Raises:
@@ -74,7 +74,7 @@ async def running(name: str, python: Path, providers: str, *, silence_ms: int, p
                 if process.returncode is not None:
                     raise RuntimeError(f"{name} ended with status {process.returncode}")
                 await asyncio.sleep(0.2)
-        yield Target(name=name, url=f"ws://127.0.0.1:{port}/ws", pid=process.pid, session={}, wire=peer.wire)
+        yield LoadTarget(name=name, url=f"ws://127.0.0.1:{port}/ws", pid=process.pid, session={}, wire=peer.wire)
     finally:
         if process.returncode is None:
             process.terminate()

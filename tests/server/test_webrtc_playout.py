@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from voicepipe.audio.samples import Samples
-from voicepipe.server.webrtc.playout import MAX_QUEUED_S, RATE_HZ, Part, Playout, mono
+from voicepipe.server.webrtc.playout import MAX_QUEUED_S, RATE_HZ, PartAudio, Playout, mono
 
 FRAME = 480
 
@@ -19,8 +19,8 @@ def playout() -> tuple[Playout, list[tuple[str, str]]]:
     return Playout(lambda what, response_id: noted.append((what, response_id))), noted
 
 
-def part(response_id: str, item_id: str = "item") -> Part:
-    return Part(response_id, item_id, 0)
+def part(response_id: str, item_id: str = "item") -> PartAudio:
+    return PartAudio(response_id, item_id, 0)
 
 
 def test_without_audio_a_frame_is_silence() -> None:

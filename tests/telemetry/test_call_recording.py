@@ -20,7 +20,7 @@ from voicepipe.errors import ConfigError
 from voicepipe.telemetry.recording import writer
 from voicepipe.telemetry.recording.folder import RecordingFolder, StoredRecording
 from voicepipe.telemetry.recording.settings import RecordingSettings
-from voicepipe.telemetry.recording.timeline import RATE_HZ, AgentTrack, PlacedAudio, UserTrack
+from voicepipe.telemetry.recording.timeline import RATE_HZ, AgentTimeline, PlacedAudio, UserTrack
 from voicepipe.telemetry.recording.work_file import WorkFile
 from voicepipe.telemetry.recording.writer import RecordingWriter
 from voicepipe.testing.waiting import WAIT_S
@@ -143,7 +143,7 @@ def test_audio_that_is_sent_faster_than_it_was_spoken_is_recorded_in_full() -> N
 
 def test_what_the_user_interrupts_is_cut_where_it_was() -> None:
     """The client plays no more of what it has; the next answer begins when it is sent."""
-    track = AgentTrack()
+    track = AgentTimeline()
     first = track.push(np.ones(RATE_HZ, np.int16), RATE_HZ, 0)
     cut = track.stop(RATE_HZ // 4)
     again = track.push(np.ones(10, np.int16), RATE_HZ, RATE_HZ // 2)

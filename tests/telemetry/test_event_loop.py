@@ -27,7 +27,7 @@ from voicepipe.telemetry.event_loop import (
     EventLoopFigures,
     EventLoopMonitor,
     EventLoopOptions,
-    Stall,
+    LoopStall,
     monitoring,
 )
 from voicepipe.telemetry.stall_log import MAX_STALLS, StallLog
@@ -71,7 +71,7 @@ async def true_soon(happened: Callable[[], bool]) -> None:
     await eventually(probe)
 
 
-async def first_stall(monitor: EventLoopMonitor) -> Stall:
+async def first_stall(monitor: EventLoopMonitor) -> LoopStall:
     """Return it in the iteration of the loop that measures it: on a busy machine others may follow."""
     async with asyncio.timeout(WAIT_S):
         while (stall := monitor.figures().last_stall) is None:  # noqa: ASYNC110 - each iteration counts

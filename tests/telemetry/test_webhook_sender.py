@@ -23,7 +23,7 @@ from aiohttp import web
 from voicepipe.telemetry.ended_turns import EndedTurns
 from voicepipe.telemetry.store.port import StoredTurn, StoreError
 from voicepipe.telemetry.webhooks.payload import KINDS, Webhook, read_secrets, signed_headers
-from voicepipe.telemetry.webhooks.queue import Delivery, WebhookQueue
+from voicepipe.telemetry.webhooks.queue import WebhookDelivery, WebhookQueue
 from voicepipe.telemetry.webhooks.queue_file import QueueFile
 from voicepipe.telemetry.webhooks.sender import MAX_BUFFERED, RetryPolicy, WebhookCounts, Webhooks, _judged
 from voicepipe.testing.records import turn_record
@@ -79,15 +79,15 @@ class NotifyingQueue(WebhookQueue):
 
     settled: asyncio.Queue[str]
 
-    async def delivered(self, delivery: Delivery) -> None:
+    async def delivered(self, delivery: WebhookDelivery) -> None:
         await super().delivered(delivery)
         self.settled.put_nowait("delivered")
 
-    async def failed(self, delivery: Delivery, *, why: str, wait_ms: int) -> None:
+    async def failed(self, delivery: WebhookDelivery, *, why: str, wait_ms: int) -> None:
         await super().failed(delivery, why=why, wait_ms=wait_ms)
         self.settled.put_nowait(why)
 
-    async def give_up(self, delivery: Delivery, *, why: str) -> None:
+    async def give_up(self, delivery: WebhookDelivery, *, why: str) -> None:
         await super().give_up(delivery, why=why)
         self.settled.put_nowait(f"dead: {why}")
 

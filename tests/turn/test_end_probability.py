@@ -12,7 +12,7 @@ from voicepipe.turn.endpointing.probability import (
     SMART_TURN,
     STT_END,
     UNKNOWN,
-    Ending,
+    TextEnding,
     count_words,
     end_probability,
     features,
@@ -61,20 +61,20 @@ def test_a_long_turn_is_judged_by_its_end() -> None:
 @pytest.mark.parametrize(
     ("text", "language", "ending"),
     [
-        ("Wie spät ist es?", "de-DE", Ending.QUESTION),
-        ("Ich nehme den", "de", Ending.BROKEN_OFF),
-        ("今日は天気がいいです。", "ja", Ending.CLOSED),
-        ("你叫什么名字\uff1f", "zh-CN", Ending.QUESTION),
-        ("我想要一杯咖啡\uff0c", "zh", Ending.GOES_ON),
-        ("ما اسمك؟", "ar", Ending.QUESTION),
-        ("मुझे कॉफ़ी चाहिए।", "hi", Ending.CLOSED),
-        ("Хочу кофе.", "ru", Ending.CLOSED),
-        ("kahvia kiitos", "fi", Ending.NONE),
-        ("He said \u201ccome in.\u201d", "en", Ending.CLOSED),
-        ("My number is five five", "en", Ending.BROKEN_OFF),
+        ("Wie spät ist es?", "de-DE", TextEnding.QUESTION),
+        ("Ich nehme den", "de", TextEnding.BROKEN_OFF),
+        ("今日は天気がいいです。", "ja", TextEnding.CLOSED),
+        ("你叫什么名字\uff1f", "zh-CN", TextEnding.QUESTION),
+        ("我想要一杯咖啡\uff0c", "zh", TextEnding.GOES_ON),
+        ("ما اسمك؟", "ar", TextEnding.QUESTION),
+        ("मुझे कॉफ़ी चाहिए।", "hi", TextEnding.CLOSED),
+        ("Хочу кофе.", "ru", TextEnding.CLOSED),
+        ("kahvia kiitos", "fi", TextEnding.NONE),
+        ("He said \u201ccome in.\u201d", "en", TextEnding.CLOSED),
+        ("My number is five five", "en", TextEnding.BROKEN_OFF),
     ],
 )
-def test_punctuation_of_many_scripts(text: str, language: str, ending: Ending) -> None:
+def test_punctuation_of_many_scripts(text: str, language: str, ending: TextEnding) -> None:
     assert features(Evidence(text=text, language=language)).ending is ending
 
 

@@ -8,7 +8,7 @@ from voicepipe.testing.core_driver import CoreDriver
 from voicepipe.turn import events as e
 from voicepipe.turn.conversation import Message, OutputText
 from voicepipe.turn.settings import TurnSettings
-from voicepipe.turn.states import User
+from voicepipe.turn.states import UserState
 
 ADAPTIVE = TurnSettings(silence_ms=720, end_of_turn="adaptive", create_response=False)
 
@@ -17,7 +17,7 @@ def silence_that_ends_it(driver: CoreDriver, began_ms: int) -> int:
     """Let silence grow in steps of 20 ms until the turn is over."""
     for silence_ms in range(200, 4_000, 20):
         driver.at(began_ms + silence_ms, e.SilenceGrew(silence_ms))
-        if driver.core.user.state is not User.HOLDING:
+        if driver.core.user.state is not UserState.HOLDING:
             return silence_ms
     raise AssertionError("the turn did not end within 4 s")
 
@@ -76,9 +76,9 @@ def test_wait_is_limited() -> None:
     driver.at(2_080, e.SpeechPaused(2_000, 2_000))
     driver.at(2_150, e.TranscriptFinished(1, 1, "and then the"))
     driver.at(3_400)
-    assert driver.core.user.state is User.HOLDING
+    assert driver.core.user.state is UserState.HOLDING
     driver.at(6_000)
-    assert driver.core.user.state is not User.HOLDING
+    assert driver.core.user.state is not UserState.HOLDING
 
 
 def test_what_was_cleared_says_nothing_of_the_next_turn() -> None:

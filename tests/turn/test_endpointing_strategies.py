@@ -13,7 +13,7 @@ from voicepipe.turn.commands import OpenGate, ReportStrategyFailure
 from voicepipe.turn.endpointing.built_in import BUILT_IN
 from voicepipe.turn.endpointing.strategies import Silence
 from voicepipe.turn.endpointing.strategy import MAX_WAIT_MS, Decision, Evidence
-from voicepipe.turn.states import User
+from voicepipe.turn.states import UserState
 
 SECRET = "my PIN is 4711"
 
@@ -92,7 +92,7 @@ def test_an_irrevocable_end_is_answered_though_its_words_come_late() -> None:
     scenario.pauses()
     scenario.is_silent(600)
     scenario.passes(20)
-    assert scenario.driver.user_state() is User.QUIET
+    assert scenario.driver.user_state() is UserState.QUIET
     scenario.transcribes("What time is it?")
     scenario.answers("It is noon.")
     (record,) = scenario.driver.records.values()
@@ -105,7 +105,7 @@ def test_a_turn_that_is_continued_in_time_is_not_ended_by_the_old_deadline() -> 
     paused(scenario)
     scenario.is_silent(600)
     scenario.speaks(for_ms=3_000)
-    assert scenario.driver.user_state() is User.SPEAKING
+    assert scenario.driver.user_state() is UserState.SPEAKING
     assert [what for what in scenario.driver.announced if isinstance(what, a.InputSpeechStopped)] != []
     scenario.pauses()
     scenario.transcribes("In Rome?")
@@ -195,9 +195,9 @@ def test_a_strategy_that_fails_is_replaced_by_silence(strategy: Any, why: str) -
     for words in ("What time is it?", "And in Rome?"):
         paused(scenario, words)
         scenario.is_silent(620)
-        assert scenario.driver.user_state() is User.HOLDING
+        assert scenario.driver.user_state() is UserState.HOLDING
         scenario.is_silent(640)
-        assert scenario.driver.user_state() is User.ENDED
+        assert scenario.driver.user_state() is UserState.ENDED
         scenario.answers("Noon.")
     (failure,) = failures(scenario)
     assert failure.strategy == "mine"
@@ -210,7 +210,7 @@ def test_a_strategy_that_is_not_installed_is_replaced_by_silence() -> None:
     scenario = Scenario(end_of_turn="absent", silence_ms=640)
     paused(scenario)
     scenario.is_silent(640)
-    assert scenario.driver.user_state() is User.ENDED
+    assert scenario.driver.user_state() is UserState.ENDED
     assert failures(scenario) == [ReportStrategyFailure("absent", "expected the name of an installed strategy")]
 
 
@@ -223,12 +223,12 @@ def test_a_strategy_that_failed_is_not_tried_again() -> None:
     scenario.changes(end_of_turn="adaptive", silence_ms=720)
     paused(scenario, "I would like the")
     scenario.is_silent(1_280)
-    assert scenario.driver.user_state() is User.HOLDING
+    assert scenario.driver.user_state() is UserState.HOLDING
     scenario.is_silent(1_300)
-    assert scenario.driver.user_state() is User.ENDED
+    assert scenario.driver.user_state() is UserState.ENDED
     scenario.answers("Yes?")
     scenario.changes(end_of_turn="mine", silence_ms=640)
     paused(scenario)
     scenario.is_silent(640)
-    assert scenario.driver.user_state() is User.ENDED
+    assert scenario.driver.user_state() is UserState.ENDED
     assert len(failures(scenario)) == 1

@@ -8,7 +8,7 @@ from voicepipe.turn import notifications as a
 from voicepipe.turn.commands import StartReply, StopReply
 from voicepipe.turn.conversation import Message
 from voicepipe.turn.settings import Deadlines
-from voicepipe.turn.states import Agent, User
+from voicepipe.turn.states import AgentState, UserState
 
 
 def texts(scenario: Scenario) -> list[tuple[str, str]]:
@@ -81,7 +81,7 @@ def test_both_the_playing_and_the_coming_reply_are_interrupted() -> None:
     scenario.answers("It is noon.", 10_000)
     scenario.creates()
     scenario.speaks()
-    assert scenario.driver.core.agent.state is Agent.IDLE
+    assert scenario.driver.core.agent.state is AgentState.IDLE
     assert scenario.outcomes()[:2] == [("interrupted", "turn_detected"), ("abandoned", "turn_detected")]
 
 
@@ -161,7 +161,7 @@ def test_a_guess_with_old_words_is_not_let_out() -> None:
     scenario.pauses()
     scenario.transcribes("What time")
     scenario.speaks(4_000)
-    assert scenario.driver.core.user.state is User.ENDED
+    assert scenario.driver.core.user.state is UserState.ENDED
     scenario.speaks(0)
     scenario.transcribes("What time is it?")
     assert [item.text() for item in scenario.started()[-1].items if isinstance(item, Message)] == ["What time is it?"]
@@ -179,13 +179,13 @@ def test_noise_does_not_block_the_agent() -> None:
         "ItemAdded",
     ]
     scenario.speaks(200)  # the VAD reports the same voice anew
-    assert scenario.driver.core.user.state is User.SPEAKING
+    assert scenario.driver.core.user.state is UserState.SPEAKING
     scenario.transcribes("A very long story")
     assert [(reply.turn, reply.revision) for reply in scenario.started()] == [(1, 0)]
     scenario.answers()
     scenario.passes(1_500)
     assert scenario.outcomes()[0] == ("completed", "")
-    assert scenario.driver.core.user.state is User.SPEAKING
+    assert scenario.driver.core.user.state is UserState.SPEAKING
     assert scenario.driver.illegal_moves == []
 
 
@@ -218,8 +218,8 @@ def test_speech_beside_a_requested_reply_interrupts_it() -> None:
     scenario.stops()
     scenario.speaks()
     assert scenario.ended() == [("cancelled", "turn_detected")]
-    assert scenario.driver.core.agent.state is Agent.IDLE
-    assert scenario.driver.core.user.state is User.SPEAKING
+    assert scenario.driver.core.agent.state is AgentState.IDLE
+    assert scenario.driver.core.user.state is UserState.SPEAKING
 
 
 def test_stale_events_change_nothing() -> None:

@@ -19,7 +19,7 @@ from voicepipe.turn import notifications as a
 from voicepipe.turn.context import Due, Timer
 from voicepipe.turn.conversation import InputText, Message
 from voicepipe.turn.settings import BudgetActionSettings, CoreSettings, Deadlines, ReplySettings, TurnSettings
-from voicepipe.turn.states import Agent, User
+from voicepipe.turn.states import AgentState, UserState
 
 pytestmark = pytest.mark.slow
 
@@ -338,7 +338,7 @@ def play(
             event = world.event(part, pick)
             if event is not None:
                 world.watch(world.driver.at(now_ms, event))
-            if world.driver.core.agent.state is Agent.DUCKED and not late_ms:
+            if world.driver.core.agent.state is AgentState.DUCKED and not late_ms:
                 assert Timer(Due.INTERRUPTION) in world.driver.core.context.timers.due, (
                     "a lowered voice has its deadline"
                 )
@@ -605,9 +605,9 @@ def test_every_turn_ends_within_its_deadlines(
     d = core.deadlines
     end_ms = driver.now_ms + d.utterance_ms + d.transcript_ms + d.first_output_ms + d.progress_ms + d.reply_ms + 30_000
     world.until(end_ms)
-    assert driver.core.agent.state is Agent.IDLE
+    assert driver.core.agent.state is AgentState.IDLE
     assert driver.core.agent.turn is None
-    assert driver.core.user.state is User.QUIET
+    assert driver.core.user.state is UserState.QUIET
     assert world.open_responses == set()
     assert not driver.core.context.timers.due, "no deadline is left behind"
     assert not driver.core.undecided, "whose the floor is has been said"

@@ -9,7 +9,7 @@ from voicepipe.turn import notifications as a
 from voicepipe.turn.endpointing.built_in import BUILT_IN
 from voicepipe.turn.endpointing.strategy import Decision, Evidence
 from voicepipe.turn.settings import Deadlines
-from voicepipe.turn.states import Agent, User
+from voicepipe.turn.states import AgentState, UserState
 
 STALL_MS = 9_000
 
@@ -45,7 +45,7 @@ def test_a_reply_that_failed_is_not_started_again() -> None:
     scenario.passes(60_000)
     assert [(order.turn, order.revision) for order in scenario.started()] == [(1, 0)]
     assert scenario.ended() == [("failed", "llm_failed")]
-    assert (scenario.driver.user_state(), scenario.driver.agent_state()) == (User.QUIET, Agent.IDLE)
+    assert (scenario.driver.user_state(), scenario.driver.agent_state()) == (UserState.QUIET, AgentState.IDLE)
 
 
 def test_two_timeouts_of_a_reply_end_it_once() -> None:
@@ -62,10 +62,10 @@ def test_an_overlap_that_was_dropped_is_restored_once() -> None:
     scenario.utters()
     scenario.answers(duration_ms=10_000)
     scenario.speaks(50)
-    assert scenario.driver.agent_state() is Agent.DUCKED
+    assert scenario.driver.agent_state() is AgentState.DUCKED
     scenario.passes(1_000)
     assert len(scenario.notified(a.AgentUnducked)) == 1
-    assert scenario.driver.agent_state() is Agent.SPEAKING
+    assert scenario.driver.agent_state() is AgentState.SPEAKING
 
 
 def test_a_turn_that_its_pause_ended_is_not_overlong() -> None:
@@ -75,7 +75,7 @@ def test_a_turn_that_its_pause_ended_is_not_overlong() -> None:
     scenario.pauses()
     scenario.transcribes()
     stalls(scenario)
-    assert scenario.driver.user_state() is User.ENDED
+    assert scenario.driver.user_state() is UserState.ENDED
     scenario.speaks()
     scenario.pauses()
     scenario.transcribes("In Rome?")

@@ -11,7 +11,7 @@ from voicepipe.turn import notifications as a
 from voicepipe.turn.commands import DropUtterance, Duck
 from voicepipe.turn.conversation import Message
 from voicepipe.turn.settings import Deadlines
-from voicepipe.turn.states import Agent, User
+from voicepipe.turn.states import AgentState, UserState
 
 LONG = "One two three four five six seven eight nine ten."
 
@@ -185,7 +185,7 @@ def test_a_murmur_without_words_is_no_interruption() -> None:
     scenario.pauses()
     scenario.transcribes("")
     assert kinds(scenario) == ["ducked", "no_words"]
-    assert scenario.driver.core.agent.state is Agent.SPEAKING
+    assert scenario.driver.core.agent.state is AgentState.SPEAKING
 
 
 def test_words_that_never_come_do_not_hold_anything() -> None:
@@ -259,11 +259,11 @@ def test_double_talk() -> None:
     """Both speak on: a voice that lasts for a second has the floor, words or none."""
     scenario = talking()
     scenario.speaks(950)
-    assert scenario.driver.core.agent.state is Agent.SPEAKING
+    assert scenario.driver.core.agent.state is AgentState.SPEAKING
     assert kinds(scenario) == ["ducked", "no_words"]
     scenario.goes_on(100, voiced_ms=900)
     assert kinds(scenario)[-1] == "sustained"
-    assert scenario.driver.core.user.state is User.SPEAKING
+    assert scenario.driver.core.user.state is UserState.SPEAKING
 
 
 def test_an_acknowledgement_among_others_does_not_add_up() -> None:
@@ -311,7 +311,7 @@ def test_no_ducking_without_interruption() -> None:
     scenario = talking(interrupt_response=False)
     scenario.utters("And in Paris?")
     assert kinds(scenario) == []
-    assert scenario.driver.core.agent.state is not Agent.DUCKED
+    assert scenario.driver.core.agent.state is not AgentState.DUCKED
     assert scenario.outcomes()[0] in [("completed", ""), (None, "")]
     assert scenario.started()[-1].turn == 2
 
@@ -357,7 +357,7 @@ def test_nothing_is_ducked_while_only_the_next_answer_is_generated() -> None:
     scenario.pauses()
     scenario.creates()
     scenario.passes(2_000)
-    assert scenario.driver.agent_state() is Agent.PREPARING
+    assert scenario.driver.agent_state() is AgentState.PREPARING
     assert not any(isinstance(order, Duck) for order in scenario.speaks(0))
     assert kinds(scenario).count("ducked") == 1
 
@@ -411,8 +411,8 @@ def test_echo_outlasts_the_agent() -> None:
     scenario.answers(duration_ms=1_500)
     scenario.speaks(0)
     scenario.goes_on(1_500, echoes=True)
-    assert scenario.driver.core.agent.state is Agent.IDLE
-    assert scenario.driver.core.user.state is User.QUIET
+    assert scenario.driver.core.agent.state is AgentState.IDLE
+    assert scenario.driver.core.user.state is UserState.QUIET
     scenario.pauses()
     scenario.passes(3_000)
     assert len(scenario.notified(a.InputSpeechStarted)) == 1
@@ -428,9 +428,9 @@ def test_echo_that_pauses_ends_with_the_agent() -> None:
     scenario.speaks(0)
     scenario.goes_on(300, echoes=True)
     scenario.pauses()
-    assert scenario.driver.agent_state() is Agent.DUCKED
+    assert scenario.driver.agent_state() is AgentState.DUCKED
     scenario.passes(2_000)
-    assert (scenario.driver.user_state(), scenario.driver.agent_state()) == (User.QUIET, Agent.IDLE)
+    assert (scenario.driver.user_state(), scenario.driver.agent_state()) == (UserState.QUIET, AgentState.IDLE)
     assert kinds(scenario) == ["ducked"]
     assert scenario.outcomes() == [("completed", "")]
     assert not scenario.driver.core.context.timers.due
@@ -446,7 +446,7 @@ def test_client_truncate() -> None:
     scenario.truncates(scenario.started()[0].item_id, 2_100)
     assert texts(scenario)[1] == ("assistant", "One two three")
     assert [type(what) for what in scenario.driver.announced][-1] is a.InputSpeechStarted
-    assert scenario.driver.core.user.state is User.SPEAKING
+    assert scenario.driver.core.user.state is UserState.SPEAKING
 
 
 def test_no_playback_reports() -> None:

@@ -16,17 +16,17 @@ from voicepipe.turn import events as e
 from voicepipe.turn.context import Due, Timer, Transitions, TurnContext
 from voicepipe.turn.endpointing.strategies import Silence
 from voicepipe.turn.endpointing.strategy import NOTHING
-from voicepipe.turn.responses import Playback
+from voicepipe.turn.responses import PlaybackModel
 from voicepipe.turn.settings import BudgetLimits, CoreSettings, Deadlines, TurnSettings
 from voicepipe.turn.states import (
-    Agent,
+    AgentState,
     Gate,
     OverlapState,
-    Place,
+    QueuePlace,
     Revisable,
     SpeechEnd,
-    Transcript,
-    User,
+    TranscriptState,
+    UserState,
 )
 
 # --- settings -------------------------------------------------------------------------------------
@@ -74,14 +74,14 @@ def test_wait_is_the_requested_silence() -> None:
 
 def test_sound_plays_behind_what_plays() -> None:
     """At once when the line is silent, else when the sound before it is over."""
-    playback = Playback()
+    playback = PlaybackModel()
     assert [playback.send(1_000, 500), playback.send(500, 600), playback.send(100, 9_000)] == [500, 1_500, 9_000]
     assert playback.ends_ms == 9_100
 
 
 def test_sound_that_was_dropped_is_not_waited_for() -> None:
     """And what has been played stays played."""
-    playback = Playback()
+    playback = PlaybackModel()
     playback.send(1_000, 0)
     playback.flush(400)
     assert playback.ends_ms == 400
@@ -123,14 +123,14 @@ def test_illegal_move_is_found() -> None:
     """And carried out: our bug must not hold up a call."""
     transitions = Transitions()
     transitions.event = e.SpeechPaused
-    assert transitions.move(User.QUIET, User.ENDED) is User.ENDED
+    assert transitions.move(UserState.QUIET, UserState.ENDED) is UserState.ENDED
     assert illegal_moves(transitions.moves) == ["user quiet -> ended by SpeechPaused"]
-    assert may_follow(Agent.IDLE, e.SpeechPaused) == frozenset()
+    assert may_follow(AgentState.IDLE, e.SpeechPaused) == frozenset()
 
 
 def test_every_state_can_be_left_and_reached() -> None:
     """No state is a dead end, and none is only on paper."""
-    for kind, table in ((User, USER_TRANSITIONS), (Agent, AGENT_TRANSITIONS)):
+    for kind, table in ((UserState, USER_TRANSITIONS), (AgentState, AGENT_TRANSITIONS)):
         assert {source for source, _ in table} == set(kind)
         assert {target for targets in table.values() for target in targets} == set(kind)
 
@@ -154,4 +154,4 @@ def test_the_drawings_for_people_have_every_arrow_of_the_table() -> None:
 def test_the_page_has_every_sub_state_in_order() -> None:
     """Each in a row of the table beside the drawing, with its meaning."""
     rows = re.findall(r"^\|.*\| `(\w+)` \| \w", docs.section("The states"), re.MULTILINE)
-    assert rows == [each.value for kind in (Gate, Transcript, Place, Revisable) for each in kind]
+    assert rows == [each.value for kind in (Gate, TranscriptState, QueuePlace, Revisable) for each in kind]

@@ -12,7 +12,7 @@ from voicepipe.turn.commands import OpenGate, StopReply
 from voicepipe.turn.conversation import FunctionCall, FunctionOutput, InputText, Message
 from voicepipe.turn.reply_queue import MAX_OUT_OF_BAND
 from voicepipe.turn.settings import Deadlines
-from voicepipe.turn.states import Agent
+from voicepipe.turn.states import AgentState
 
 
 def messages(scenario: Scenario) -> list[tuple[str, str, str]]:
@@ -176,7 +176,7 @@ def test_a_guess_can_not_be_cancelled() -> None:
     scenario.pauses()
     scenario.transcribes()
     assert names(scenario.cancels()) == ["Refused"]
-    assert scenario.driver.core.agent.state is Agent.PREPARING
+    assert scenario.driver.core.agent.state is AgentState.PREPARING
 
 
 # --- failed ---------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ def test_a_client_that_takes_nothing() -> None:
     assert scenario.ended() == [("completed", "")]
     scenario.passes(11_000)
     assert scenario.outcomes() == [("failed", "client: no progress for 10000 ms")]
-    assert scenario.driver.core.agent.state is Agent.IDLE
+    assert scenario.driver.core.agent.state is AgentState.IDLE
 
 
 def test_a_voice_that_never_begins() -> None:
@@ -440,7 +440,7 @@ def test_other_words_stop_an_answer_that_is_no_longer_to_be_given() -> None:
     assert scenario.ended() == []
     scenario.transcribes("Something else entirely")
     assert scenario.ended() == [("cancelled", "turn_detected")]
-    assert scenario.driver.agent_state() is Agent.IDLE
+    assert scenario.driver.agent_state() is AgentState.IDLE
     scenario.creates()
     assert [(order.turn, order.revision) for order in scenario.started()] == [(1, 0), (1, 1)]
 

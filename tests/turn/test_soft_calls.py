@@ -10,7 +10,7 @@ from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
 from voicepipe.turn.conversation import FunctionOutput, Message
 from voicepipe.turn.endpointing.probability import SENTENCE_END
-from voicepipe.turn.states import Agent
+from voicepipe.turn.states import AgentState
 
 
 def calls(talk: Talk) -> list[c.Command]:
@@ -55,7 +55,7 @@ def call_left_ms(end_of_turn: str, words: str, score: float | None, *, of_earlie
         elif silence_ms == 380 and score is not None:
             talk.at(now_ms, e.EndpointScored(talk.ended_ms - 400 * of_earlier, SENTENCE_END, score))
         talk.at(now_ms, e.SilenceGrew(silence_ms))
-        if talk.scene.started() and talk.agent() is Agent.PREPARING:
+        if talk.scene.started() and talk.agent() is AgentState.PREPARING:
             calls(talk)
         if talk.scene.notified(a.OutputStarted):
             return silence_ms
@@ -91,7 +91,7 @@ def test_words_after_a_call_are_spoken_at_once() -> None:
     key, now_ms = talk.scene._key(-1), talk.scene.driver.now_ms
     talk.at(now_ms, e.ModelRequested(*key, "fake/llm"), e.CallGrew(*key, 0, "call_1", "lights_on", "{}"))
     talk.silent_until(480)
-    assert talk.agent() is Agent.READY
+    assert talk.agent() is AgentState.READY
     got = talk.at(talk.scene.driver.now_ms, e.ModelTextReceived(*key, "Of course."))
     (gate,) = [each for each in got if isinstance(each, c.OpenGate)]
     assert gate.holds_calls
@@ -127,7 +127,7 @@ def test_an_answer_is_over_once_all_audio_that_has_come_was_played(arrived_ms: i
     talk.sends(700)
     at_ms = talk.scene.driver.now_ms + played_ms
     talk.at(at_ms, e.SpeechStarted(at_ms - 60, at_ms - 60))
-    assert talk.agent() is not Agent.READY
+    assert talk.agent() is not AgentState.READY
     talk.at(at_ms + 100, e.SpeechPaused(at_ms, at_ms))
     talk.gets("", at_ms + 120)
     assert talk.scene.driver.illegal_moves == []
@@ -149,9 +149,9 @@ def test_an_answer_that_is_complete_while_a_sound_is_judged_ends_by_the_clock(ca
     talk.completes()
     talk.at(at_ms + 100, e.SpeechPaused(at_ms, at_ms))
     talk.gets("", at_ms + 120)
-    assert talk.agent() is Agent.SPEAKING
+    assert talk.agent() is AgentState.SPEAKING
     talk.at(at_ms + 130)
-    assert talk.agent() is Agent.IDLE
+    assert talk.agent() is AgentState.IDLE
     assert talk.scene.driver.illegal_moves == []
 
 
@@ -167,9 +167,9 @@ def test_the_answer_to_a_functions_result_is_not_taken_back() -> None:
     talk.answers()
     talk.sends()
     talk.at(3_600)
-    assert talk.agent() is Agent.SPEAKING
+    assert talk.agent() is AgentState.SPEAKING
     talk.at(3_600, e.SpeechStarted(3_540, 0))
-    assert talk.agent() is Agent.DUCKED
+    assert talk.agent() is AgentState.DUCKED
 
 
 def test_a_call_that_was_taken_back_never_leaves() -> None:

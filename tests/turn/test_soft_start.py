@@ -14,7 +14,7 @@ from voicepipe.turn import notifications as a
 from voicepipe.turn.conversation import FunctionCall, InputAudio, Message
 from voicepipe.turn.endpointing.probability import STT_END
 from voicepipe.turn.settings import Deadlines, ReplySettings
-from voicepipe.turn.states import Agent, User
+from voicepipe.turn.states import AgentState, UserState
 
 QUESTION = "What is the weather like?"
 ANSWER = "It will be sunny and warm all day long in town."
@@ -89,7 +89,7 @@ class Talk:
         self.answers(whole=whole)
         self.silent_until(360)
         self.sends()
-        assert self.agent() is Agent.SPEAKING
+        assert self.agent() is AgentState.SPEAKING
         return self.scene.driver.now_ms
 
     def is_promised_a_look(self, *, whole: bool = True) -> None:
@@ -103,10 +103,10 @@ class Talk:
         if whole:
             self.at(now_ms, e.ModelFinished(*key, "tool_calls"), e.SynthesisFinished(*key))
 
-    def agent(self) -> Agent:
+    def agent(self) -> AgentState:
         return self.scene.driver.agent_state()
 
-    def user(self) -> User:
+    def user(self) -> UserState:
         return self.scene.driver.user_state()
 
     def items(self) -> list[tuple[str, str, bool]]:
@@ -141,8 +141,8 @@ def test_the_answer_is_audible_when_the_end_is_likely() -> None:
     talk.answers()
     assert talk.silent_until(340) == []
     assert kinds(talk.silent_until(360))[:4] == ["InputSpeechStopped", "AudioCommitted", "ResponseStarted", "OpenGate"]
-    assert talk.agent() is Agent.SPEAKING
-    assert talk.user() is User.QUIET
+    assert talk.agent() is AgentState.SPEAKING
+    assert talk.user() is UserState.QUIET
 
 
 def test_an_open_sentence_is_waited_for() -> None:
@@ -152,9 +152,9 @@ def test_an_open_sentence_is_waited_for() -> None:
     talk.silent_until(300)
     talk.answers()
     talk.silent_until(680)
-    assert talk.agent() is Agent.READY
+    assert talk.agent() is AgentState.READY
     talk.silent_until(700)
-    assert talk.agent() is Agent.SPEAKING
+    assert talk.agent() is AgentState.SPEAKING
 
 
 def test_a_voice_in_the_first_second_stops_the_answer_at_once() -> None:
@@ -166,8 +166,8 @@ def test_a_voice_in_the_first_second_stops_the_answer_at_once() -> None:
     assert kinds(got) == ["InputSpeechStarted", "SuspendReply", "ResponseEnded"]
     assert talk.scene.ended() == [("cancelled", "turn_detected")]
     assert any(isinstance(each, c.Duck) for each in got), "the voice is followed"
-    assert talk.agent() is Agent.READY
-    assert talk.user() is User.SPEAKING
+    assert talk.agent() is AgentState.READY
+    assert talk.user() is UserState.SPEAKING
 
 
 def test_what_follows_is_the_same_turn() -> None:
@@ -214,8 +214,8 @@ def test_a_sound_without_words_does_not_end_the_answer(words: str) -> None:
     assert resumed.from_ms == ANSWER.index("be") * ANSWER_MS // len(ANSWER), "where that word begins"
     assert talk.scene.driver.now_ms - talk.ended_ms <= 700
     assert kinds(got)[:2] == ["InputSpeechStopped", "AudioCommitted"], "as at the end of any speech"
-    assert talk.agent() is Agent.SPEAKING
-    assert talk.user() is User.QUIET
+    assert talk.agent() is AgentState.SPEAKING
+    assert talk.user() is UserState.QUIET
     talk.sends(ANSWER_MS - resumed.from_ms)
     talk.at(talk.scene.driver.now_ms + 10_000)
     record = next(iter(talk.scene.driver.records.values()))
@@ -238,12 +238,12 @@ def test_the_answer_goes_on_when_no_text_comes() -> None:
     audible_ms = talk.is_answered_softly()
     talk.says(None, from_ms=audible_ms + 300, for_ms=200)
     talk.at(talk.ended_ms + 590)
-    assert talk.agent() is Agent.READY
+    assert talk.agent() is AgentState.READY
     got = talk.at(talk.ended_ms + 610)
     assert [type(each).__name__ for each in got if isinstance(each, c.ContinueReply)] == ["ContinueReply"]
     talk.sends(1_000)
     got = talk.gets("No, tomorrow.", talk.ended_ms + 900)
-    assert talk.user() is User.HOLDING
+    assert talk.user() is UserState.HOLDING
     assert "StopReply" in kinds(got)
     assert "InputSpeechStarted" in kinds(got), "so that the client flushes what it plays"
     talk.silent_until(1_000)
@@ -268,14 +268,14 @@ def test_the_agents_own_echo_stops_it_once() -> None:
     talk = Talk()
     audible_ms = talk.is_answered_softly()
     talk.at(audible_ms + 200, e.SpeechStarted(audible_ms + 140, audible_ms + 140))
-    assert talk.agent() is Agent.READY
+    assert talk.agent() is AgentState.READY
     talk.at(audible_ms + 500, e.SpeechWentOn(360, echoes=True))
     got = talk.at(audible_ms + 600, e.SpeechPaused(audible_ms + 520, audible_ms + 520))
     assert any(isinstance(each, c.ContinueReply) for each in got)
-    assert talk.agent() is Agent.SPEAKING
+    assert talk.agent() is AgentState.SPEAKING
     talk.sends(3_000)
     talk.at(audible_ms + 700, e.SpeechStarted(audible_ms + 660, audible_ms + 660))
-    assert talk.agent() is Agent.SPEAKING, "it is the agent's own again, as far as anybody knows"
+    assert talk.agent() is AgentState.SPEAKING, "it is the agent's own again, as far as anybody knows"
 
 
 def test_after_the_first_second_an_interruption_is_judged() -> None:
@@ -285,7 +285,7 @@ def test_after_the_first_second_an_interruption_is_judged() -> None:
     got = talk.at(audible_ms + 1_050)
     assert [type(each).__name__ for each in got if isinstance(each, c.FinalizeReply)] == ["FinalizeReply"]
     talk.at(audible_ms + 1_100, e.SpeechStarted(audible_ms + 1_040, audible_ms + 1_040))
-    assert talk.agent() is Agent.DUCKED
+    assert talk.agent() is AgentState.DUCKED
 
 
 def test_a_second_sound_in_what_is_left_of_the_second() -> None:
@@ -303,7 +303,7 @@ def test_a_second_sound_in_what_is_left_of_the_second() -> None:
     assert turn.audible_played_ms(talk.scene.driver.now_ms) < 1_000
     talk.at(talk.scene.driver.now_ms + 1_100)
     talk.at(talk.scene.driver.now_ms + 10, e.SpeechStarted(talk.scene.driver.now_ms, 0))
-    assert talk.agent() is Agent.DUCKED
+    assert talk.agent() is AgentState.DUCKED
     assert talk.scene.driver.illegal_moves == []
 
 
@@ -320,9 +320,9 @@ def test_sessions_that_never_begin_softly(settings: dict[str, Any]) -> None:
     talk = Talk(**settings)
     talk.says(QUESTION, from_ms=1_000)
     talk.silent_until(480)
-    assert talk.user() is User.HOLDING
+    assert talk.user() is UserState.HOLDING
     talk.silent_until(500)
-    assert talk.user() is not User.HOLDING
+    assert talk.user() is not UserState.HOLDING
 
 
 def test_push_to_talk_never_begins_softly() -> None:
@@ -361,7 +361,7 @@ def test_a_cleared_buffer_lets_the_answer_go_on() -> None:
     talk.at(audible_ms + 300, e.SpeechStarted(audible_ms + 240, audible_ms + 240))
     got = talk.at(audible_ms + 400, e.ClearRequested("evt"))
     assert any(isinstance(each, c.ContinueReply) for each in got)
-    assert talk.agent() is Agent.SPEAKING
+    assert talk.agent() is AgentState.SPEAKING
 
 
 def test_the_clients_report_moves_the_word_at_which_it_goes_on() -> None:
@@ -397,17 +397,19 @@ def test_the_answer_to_an_earlier_turn_is_not_taken_back() -> None:
     talk = Talk(deadlines=Deadlines(utterance_ms=1_150), speculate=False)
     talk.says(QUESTION, from_ms=1_000)
     talk.at(2_300)
-    assert talk.user() is User.ENDED, "the user has spoken for the longest time allowed"
+    assert talk.user() is UserState.ENDED, "the user has spoken for the longest time allowed"
     talk.at(2_500, e.SpeechStarted(2_440, 2_440))
-    assert talk.user() is User.SPEAKING, "in the next turn"
+    assert talk.user() is UserState.SPEAKING, "in the next turn"
     talk.at(2_700, e.SpeechPaused(2_600, 2_600), e.TranscriptFinished(talk.utterance, 1, "And tomorrow?"))
     talk.at(3_400, e.SilenceGrew(800))
-    assert (talk.user(), talk.agent()) == (User.QUIET, Agent.PREPARING), "the second turn waits for the first answer"
+    assert (talk.user(), talk.agent()) == (UserState.QUIET, AgentState.PREPARING), (
+        "the second turn waits for the first answer"
+    )
     talk.answers(whole=False)
     talk.sends()
     got = talk.at(3_600, e.SpeechStarted(3_540, 3_540))
     assert "SuspendReply" not in kinds(got)
-    assert talk.agent() is Agent.DUCKED
+    assert talk.agent() is AgentState.DUCKED
 
 
 def test_a_sound_after_the_words_of_an_answer_does_not_lose_its_calls() -> None:
@@ -424,7 +426,7 @@ def test_a_sound_after_the_words_of_an_answer_does_not_lose_its_calls() -> None:
     talk.sends(100)
     talk.at(2_490, e.SpeechStarted(2_470, 2_470))
     talk.at(2_600, e.SpeechPaused(2_520, 2_520))
-    assert talk.agent() is Agent.READY
+    assert talk.agent() is AgentState.READY
     talk.gets("", 2_620)
     talk.at(4_000)
     assert talk.scene.ended() == [("cancelled", "turn_detected"), ("completed", "")]
@@ -438,11 +440,11 @@ def test_a_commit_that_is_refused_lets_the_answer_go_on() -> None:
     talk = Talk()
     started_ms = talk.is_answered_softly()
     talk.at(started_ms + 300, e.SpeechStarted(started_ms + 240, started_ms + 240))
-    assert talk.agent() is Agent.READY
+    assert talk.agent() is AgentState.READY
     got = talk.at(started_ms + 320, e.CommitRequested("evt", 20, None))
     assert len(talk.scene.notified(a.Refused)) == 1
     assert kinds(got) == []
-    assert talk.agent() is Agent.READY
+    assert talk.agent() is AgentState.READY
 
 
 def test_a_voice_that_pauses_before_its_words_come_is_one_voice() -> None:
@@ -454,7 +456,7 @@ def test_a_voice_that_pauses_before_its_words_come_is_one_voice() -> None:
     got = talk.at(first_ms + 300, e.SpeechStarted(first_ms + 240, first_ms + 240))
     assert [type(each) for each in got if isinstance(each, c.Duck)] == [c.Duck]
     assert kinds(talk.at(first_ms + 700)) == []
-    assert (talk.agent(), talk.user()) == (Agent.READY, User.SPEAKING)
+    assert (talk.agent(), talk.user()) == (AgentState.READY, UserState.SPEAKING)
     second_ms = first_ms + 800
     talk.at(second_ms, e.SpeechWentOn(200), e.SpeechPaused(second_ms, second_ms))
     assert kinds(talk.at(second_ms + 590)) == []
@@ -483,7 +485,7 @@ def test_a_long_sound_without_words_does_not_end_the_answer(for_ms: int) -> None
     talk = Talk()
     audible_ms = talk.is_answered_softly()
     talk.says(None, from_ms=audible_ms + 300, for_ms=for_ms)
-    assert talk.agent() is Agent.READY
+    assert talk.agent() is AgentState.READY
     got = talk.gets("", talk.ended_ms + 150)
     resumed = next(each for each in got if isinstance(each, c.ContinueReply))
     talk.sends(ANSWER_MS - resumed.from_ms)
@@ -543,7 +545,7 @@ def test_a_late_text_of_what_was_said_before_is_none_of_the_voice(late: Any) -> 
     talk.says(None, from_ms=audible_ms + 300, for_ms=200)
     assert talk.utterance != earlier
     assert kinds(talk.at(talk.ended_ms + 100, late(earlier))) == []
-    assert talk.agent() is Agent.READY
+    assert talk.agent() is AgentState.READY
     assert "StopReply" in kinds(talk.gets("And tomorrow?", talk.ended_ms + 200))
 
 
@@ -579,12 +581,12 @@ def test_a_sound_after_a_short_answer_has_nothing_to_continue() -> None:
     talk.silent_until(360)
     talk.sends(100)
     talk.at(2_490, e.SpeechStarted(2_470, 2_470))
-    assert (talk.agent(), talk.user()) == (Agent.READY, User.SPEAKING)
+    assert (talk.agent(), talk.user()) == (AgentState.READY, UserState.SPEAKING)
     talk.at(2_700, e.SpeechPaused(2_620, 2_620))
     got = talk.gets("", 2_720)
     assert kinds(got) == ["InputSpeechStopped", "AudioCommitted"]
     got = talk.at(4_000)
-    assert (talk.agent(), talk.user()) == (Agent.IDLE, User.QUIET)
+    assert (talk.agent(), talk.user()) == (AgentState.IDLE, UserState.QUIET)
     record = next(iter(talk.scene.driver.records.values()))
     assert (record.outcome, record.played_text, record.taken_back_ms) == ("completed", "Yes.", 0)
     assert talk.scene.ended() == [("completed", "")]
@@ -600,7 +602,7 @@ def test_a_short_answer_is_over_before_it_is_irrevocable() -> None:
     talk.silent_until(360)
     talk.sends(200)
     talk.at(2_700)
-    assert talk.agent() is Agent.IDLE
+    assert talk.agent() is AgentState.IDLE
     assert kinds(talk.at(5_000)) == []
 
 
@@ -675,10 +677,10 @@ def test_a_report_of_playback_ends_no_answer_that_is_still_written() -> None:
     item_id = talk.scene.started()[-1].item_id
     talk.at(audible_ms + 1_500, e.PlaybackReported(item_id, 1_400, 0, 4_000))
     talk.at(audible_ms + 5_000, e.PlaybackReported(item_id, ANSWER_MS, 0, 7_500))
-    assert talk.agent() is Agent.SPEAKING
+    assert talk.agent() is AgentState.SPEAKING
     talk.completes()
     talk.at(audible_ms + 6_000)
-    assert talk.agent() is Agent.IDLE
+    assert talk.agent() is AgentState.IDLE
     assert [record.outcome for record in talk.scene.driver.records.values()] == ["completed"]
 
 
@@ -707,7 +709,7 @@ def test_an_answer_is_not_taken_back_once_another_is_requested() -> None:
     talk.silent_until(300)
     talk.answers()
     talk.silent_until(380)
-    assert talk.agent() is Agent.SPEAKING
+    assert talk.agent() is AgentState.SPEAKING
     got = scene.creates()
     assert "FinalizeReply" in kinds(got)
     requested = scene.notified(a.ResponseStarted)[-1].response_id
@@ -715,7 +717,7 @@ def test_an_answer_is_not_taken_back_once_another_is_requested() -> None:
     assert "SuspendReply" not in kinds(talk.at(at_ms, e.SpeechStarted(at_ms - 60, at_ms - 60)))
     talk.at(at_ms + 100, e.SpeechPaused(at_ms, at_ms))
     talk.gets("", at_ms + 120)
-    assert talk.agent() is Agent.SPEAKING
+    assert talk.agent() is AgentState.SPEAKING
     assert scene.notified(a.ResponseStarted)[-1].response_id == requested
 
 
@@ -732,7 +734,7 @@ def test_a_turn_that_waits_is_answered_with_the_one_that_goes_on() -> None:
     talk.says(None, from_ms=scene.driver.now_ms, for_ms=1_100)
     assert len(scene.started()) == 1
     talk.gets("And tomorrow?", talk.ended_ms + 120)
-    assert talk.user() is User.HOLDING
+    assert talk.user() is UserState.HOLDING
     assert scene.outcomes() == [("abandoned", "answered with the next turn")]
     assert len(scene.started()) == 1
     assert scene.driver.illegal_moves == []

@@ -10,7 +10,7 @@ from voicepipe.turn import notifications as a
 from voicepipe.turn.events import ModelRequested
 from voicepipe.turn.record.values import Speculation
 from voicepipe.turn.settings import ReplySettings, SpeculationLimits
-from voicepipe.turn.states import User
+from voicepipe.turn.states import UserState
 
 QUESTION = "What time is it?"
 PROMPT = "x" * 4_000
@@ -273,7 +273,7 @@ def test_a_turn_has_at_most_three_wasted_starts() -> None:
     assert len(scenario.started()) == 3
     scenario.stops()
     assert len(scenario.started()) == 4
-    assert scenario.driver.core.user.state is User.ENDED
+    assert scenario.driver.core.user.state is UserState.ENDED
 
 
 def test_an_operator_may_allow_fewer() -> None:

@@ -7,7 +7,7 @@ from voicepipe.testing.scenario import Scenario
 from voicepipe.turn.conversation import Message
 from voicepipe.turn.record import attribution
 from voicepipe.turn.settings import Deadlines
-from voicepipe.turn.states import Agent, User
+from voicepipe.turn.states import AgentState, UserState
 
 
 def test_stt_final_starts_the_reply_before_the_vad_pause() -> None:
@@ -23,7 +23,7 @@ def test_stt_final_starts_the_reply_before_the_vad_pause() -> None:
     scenario.token()
     scenario.clause()
     scenario.sound()
-    assert scenario.driver.core.agent.state is Agent.READY
+    assert scenario.driver.core.agent.state is AgentState.READY
     assert "OpenGate" in names(scenario.stops())
     assert scenario.driver.illegal_moves == []
 
@@ -35,7 +35,7 @@ def test_continued_speech_revokes_the_stt_end() -> None:
     scenario.ends_it("What time")
     got = names(scenario.passes(400))
     assert got == ["StopReply"]
-    assert scenario.driver.core.user.state is User.SPEAKING
+    assert scenario.driver.core.user.state is UserState.SPEAKING
     scenario.pauses()
     scenario.transcribes("What time is it?")
     scenario.stops()
@@ -60,7 +60,7 @@ def test_its_word_counts_for_nothing_without_leave_to_guess() -> None:
     scenario = Scenario(speculate=False)
     scenario.speaks()
     assert scenario.ends_it() == []
-    assert scenario.driver.core.user.state is User.SPEAKING
+    assert scenario.driver.core.user.state is UserState.SPEAKING
 
 
 def test_guesses_are_few() -> None:
@@ -101,7 +101,7 @@ def test_new_speech_revokes_the_stt_end() -> None:
     scenario.speaks()
     scenario.ends_it("What time")
     assert "StopReply" in names(scenario.speaks())
-    assert scenario.driver.core.user.state is User.SPEAKING
+    assert scenario.driver.core.user.state is UserState.SPEAKING
     scenario.pauses()
     scenario.transcribes("What time is it?")
     scenario.stops()
@@ -114,7 +114,7 @@ def test_an_overlong_turn_puts_away_what_began_with_fewer_words() -> None:
     scenario.speaks(1_900)
     scenario.ends_it("What time")
     scenario.passes(150)
-    assert scenario.driver.user_state() is User.ENDED
+    assert scenario.driver.user_state() is UserState.ENDED
     assert "StopReply" in names(scenario.speaks())
     scenario.transcribes("What time is it?", of=0)
     (message,) = scenario.started()[-1].items

@@ -12,7 +12,7 @@ from voicepipe.turn.commands import Notify
 from voicepipe.turn.core import Core
 from voicepipe.turn.endpointing.stt_timing import SttTiming
 from voicepipe.turn.settings import TurnSettings
-from voicepipe.turn.states import Agent, Transcript, User
+from voicepipe.turn.states import AgentState, TranscriptState, UserState
 from voicepipe.turn.user import REMEMBERED_UTTERANCES
 
 
@@ -95,7 +95,7 @@ def test_a_text_that_comes_when_the_answer_is_audible_starts_no_second_one() -> 
     scenario.passes(5_000)
     texts = [item.text() for item in scenario.driver.core.context.conversation.items]  # type: ignore[union-attr]
     assert texts[-2:] == ["What time is it in Paris?", "It is noon."]
-    assert scenario.driver.core.user.state is User.QUIET
+    assert scenario.driver.core.user.state is UserState.QUIET
     assert scenario.driver.illegal_moves == []
 
 
@@ -122,9 +122,9 @@ def test_who_has_guessed_nothing_is_waited_for() -> None:
     scenario.pauses()
     scenario.stops()
     scenario.passes(2_000)
-    assert scenario.driver.agent_state() is Agent.IDLE
+    assert scenario.driver.agent_state() is AgentState.IDLE
     scenario.transcribes()
-    assert scenario.driver.agent_state() is Agent.PREPARING
+    assert scenario.driver.agent_state() is AgentState.PREPARING
 
 
 def test_continued_speech_extends_the_question() -> None:
@@ -133,7 +133,7 @@ def test_continued_speech_extends_the_question() -> None:
     transcribed_quickly(scenario)
     half_transcribed(scenario, silent=False)
     scenario.speaks(2_000)
-    assert scenario.driver.core.user.state is User.SPEAKING
+    assert scenario.driver.core.user.state is UserState.SPEAKING
     assert len(scenario.started()) == 3
     assert scenario.driver.illegal_moves == []
 
@@ -194,5 +194,9 @@ def test_the_stt_fails_after_an_interim_text_was_used_and_the_user_went_on() -> 
     scenario.creates()
     states.append(utterance.transcript)
     scenario.stt_fails()
-    assert [*states, utterance.transcript] == [Transcript.PROVISIONAL, Transcript.PENDING, Transcript.LOST]
+    assert [*states, utterance.transcript] == [
+        TranscriptState.PROVISIONAL,
+        TranscriptState.PENDING,
+        TranscriptState.LOST,
+    ]
     assert [reply.turn for reply in scenario.started()][-2:] == [4, 4], "answered by what is known"

@@ -12,7 +12,7 @@ from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
 from voicepipe.turn.conversation import Message
 from voicepipe.turn.settings import Deadlines
-from voicepipe.turn.states import User
+from voicepipe.turn.states import UserState
 
 
 def sent(scenario: Scenario) -> list[str]:
@@ -193,11 +193,11 @@ def test_words_that_never_come_however_many_pieces_they_are_of() -> None:
         scenario.speaks(100)
         scenario.pauses()
         scenario.stops()
-    assert scenario.driver.user_state() is User.ENDED
+    assert scenario.driver.user_state() is UserState.ENDED
     scenario.passes(30_000)
     assert len(scenario.notified(a.TranscriptFailed)) == 12
     assert scenario.ended() == [("failed", "stt_failed")]
-    assert scenario.driver.user_state() is User.QUIET
+    assert scenario.driver.user_state() is UserState.QUIET
 
 
 def test_more_pauses_than_flushes() -> None:
@@ -336,4 +336,4 @@ def test_speech_that_starts_twice_changes_nothing() -> None:
     scenario.speaks()
     turn = scenario.driver.core.user.turn
     assert scenario.speaks() == []
-    assert (scenario.driver.core.user.turn, scenario.driver.user_state()) == (turn, User.SPEAKING)
+    assert (scenario.driver.core.user.turn, scenario.driver.user_state()) == (turn, UserState.SPEAKING)

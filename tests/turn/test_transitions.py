@@ -17,7 +17,7 @@ from voicepipe.turn.endpointing.built_in import BUILT_IN
 from voicepipe.turn.endpointing.strategies import Silence
 from voicepipe.turn.endpointing.strategy import Decision, Evidence
 from voicepipe.turn.settings import Deadlines, ReplySettings, ServerTool, Tool
-from voicepipe.turn.states import Agent, Move, User
+from voicepipe.turn.states import AgentState, Move, UserState
 
 Plot = Callable[[Scenario], object]
 
@@ -145,30 +145,30 @@ def the_end(scenario: Scenario) -> None:
     scenario.stops()
 
 
-USER_PLOTS: list[tuple[Plot, Plot, User, type, User]] = [
-    (lambda s: None, speech, User.QUIET, e.SpeechStarted, User.SPEAKING),
-    (speech, lambda s: s.pauses(), User.SPEAKING, e.SpeechPaused, User.HOLDING),
-    (speech, lambda s: s.passes(9_000), User.SPEAKING, e.TimePassed, User.ENDED),
-    (speech, lambda s: s.ends_it(), User.SPEAKING, e.TranscriptFinished, User.HOLDING),
-    (speech_said_to_be_over, lambda s: s.passes(400), User.HOLDING, e.TimePassed, User.SPEAKING),
-    (a_pause, lambda s: s.speaks(), User.HOLDING, e.SpeechStarted, User.SPEAKING),
-    (a_pause, lambda s: s.stops(), User.HOLDING, e.SilenceGrew, User.ENDED),
-    (a_pause, lambda s: s.passes(3_000), User.HOLDING, e.TimePassed, User.ENDED),
-    *((speech, act, User.SPEAKING, event, User.QUIET) for event, act in (PUT_AWAY | LEFT).items()),
-    *((a_pause, act, User.HOLDING, event, User.QUIET) for event, act in (PUT_AWAY | LEFT).items()),
-    (the_end, lambda s: s.speaks(), User.ENDED, e.SpeechStarted, User.SPEAKING),
-    (the_end, lambda s: s.transcribes(""), User.ENDED, e.TranscriptFinished, User.QUIET),
-    (the_end, lambda s: s.stt_fails(), User.ENDED, e.TranscriberFailed, User.QUIET),
-    (the_end, lambda s: s.passes(6_000), User.ENDED, e.TimePassed, User.QUIET),
-    (the_end, lambda s: s.leaves(), User.ENDED, e.UserLeft, User.QUIET),
-    (guessed, lambda s: s.stops(), User.ENDED, e.SilenceGrew, User.QUIET),
-    (answering, lambda s: s.breaks(), User.ENDED, e.StageFailed, User.QUIET),
-    (answering, lambda s: s.cancels(), User.ENDED, e.CancelRequested, User.QUIET),
+USER_PLOTS: list[tuple[Plot, Plot, UserState, type, UserState]] = [
+    (lambda s: None, speech, UserState.QUIET, e.SpeechStarted, UserState.SPEAKING),
+    (speech, lambda s: s.pauses(), UserState.SPEAKING, e.SpeechPaused, UserState.HOLDING),
+    (speech, lambda s: s.passes(9_000), UserState.SPEAKING, e.TimePassed, UserState.ENDED),
+    (speech, lambda s: s.ends_it(), UserState.SPEAKING, e.TranscriptFinished, UserState.HOLDING),
+    (speech_said_to_be_over, lambda s: s.passes(400), UserState.HOLDING, e.TimePassed, UserState.SPEAKING),
+    (a_pause, lambda s: s.speaks(), UserState.HOLDING, e.SpeechStarted, UserState.SPEAKING),
+    (a_pause, lambda s: s.stops(), UserState.HOLDING, e.SilenceGrew, UserState.ENDED),
+    (a_pause, lambda s: s.passes(3_000), UserState.HOLDING, e.TimePassed, UserState.ENDED),
+    *((speech, act, UserState.SPEAKING, event, UserState.QUIET) for event, act in (PUT_AWAY | LEFT).items()),
+    *((a_pause, act, UserState.HOLDING, event, UserState.QUIET) for event, act in (PUT_AWAY | LEFT).items()),
+    (the_end, lambda s: s.speaks(), UserState.ENDED, e.SpeechStarted, UserState.SPEAKING),
+    (the_end, lambda s: s.transcribes(""), UserState.ENDED, e.TranscriptFinished, UserState.QUIET),
+    (the_end, lambda s: s.stt_fails(), UserState.ENDED, e.TranscriberFailed, UserState.QUIET),
+    (the_end, lambda s: s.passes(6_000), UserState.ENDED, e.TimePassed, UserState.QUIET),
+    (the_end, lambda s: s.leaves(), UserState.ENDED, e.UserLeft, UserState.QUIET),
+    (guessed, lambda s: s.stops(), UserState.ENDED, e.SilenceGrew, UserState.QUIET),
+    (answering, lambda s: s.breaks(), UserState.ENDED, e.StageFailed, UserState.QUIET),
+    (answering, lambda s: s.cancels(), UserState.ENDED, e.CancelRequested, UserState.QUIET),
 ]
 
 
 @pytest.mark.parametrize("plot", USER_PLOTS, ids=lambda p: f"{p[2].value}-{p[3].__name__}-{p[4].value}")
-def test_user_transitions(plot: tuple[Plot, Plot, User, type, User]) -> None:
+def test_user_transitions(plot: tuple[Plot, Plot, UserState, type, UserState]) -> None:
     """From each state, by each event that matters there."""
     before, act, source, event, target = plot
     check_moves(line(), before, act, Move(source, event, target))
@@ -178,8 +178,8 @@ def test_speech_without_interruption_starts_a_turn() -> None:
     """Their last one is answered as it is."""
     scenario = line()
     scenario.changes(interrupt_response=False)
-    check_moves(scenario, answering, lambda s: s.speaks(), Move(User.ENDED, e.SpeechStarted, User.QUIET))
-    assert scenario.driver.core.user.state is User.SPEAKING
+    check_moves(scenario, answering, lambda s: s.speaks(), Move(UserState.ENDED, e.SpeechStarted, UserState.QUIET))
+    assert scenario.driver.core.user.state is UserState.SPEAKING
     assert scenario.ended() == []
 
 
@@ -216,10 +216,10 @@ def check_output(event: type, *, playing: bool = False) -> Scenario:
         scenario.changes(reply=text_only())
     scenario.utters()
     before(scenario)
-    moves: list[tuple[User | Agent, User | Agent]] = [
-        (Agent.PREPARING, Agent.READY),
-        (Agent.READY, Agent.SPEAKING),
-        (User.ENDED, User.QUIET),
+    moves: list[tuple[UserState | AgentState, UserState | AgentState]] = [
+        (AgentState.PREPARING, AgentState.READY),
+        (AgentState.READY, AgentState.SPEAKING),
+        (UserState.ENDED, UserState.QUIET),
     ]
     return check_moves(scenario, lambda s: None, act, *(Move(source, event, target) for source, target in moves))
 
@@ -233,7 +233,7 @@ def text_only() -> ReplySettings:
 def test_an_answer_that_was_guessed_waits_for_the_end_of_the_turn(playing: bool) -> None:
     """The end of the turn is noticed by the VAD, or by the clock when the VAD reports nothing."""
     for event, act in ENDS_THE_PAUSE.items():
-        check_moves(line(playing=playing), guessed, act, Move(Agent.READY, event, Agent.SPEAKING))
+        check_moves(line(playing=playing), guessed, act, Move(AgentState.READY, event, AgentState.SPEAKING))
 
 
 ENDS_THE_PAUSE: dict[type, Plot] = {e.SilenceGrew: lambda s: s.stops(), e.TimePassed: lambda s: s.passes(2_500)}
@@ -261,8 +261,8 @@ def test_a_guess_that_is_no_use_is_put_away(event: type, guess: Plot, playing: b
 
 
 def check_useless_reply(event: type, guess: Plot, *, playing: bool = False) -> Scenario:
-    source = Agent.PREPARING if guess is guessing else Agent.READY
-    target = Agent.SPEAKING if playing and event is not e.UserLeft else Agent.IDLE
+    source = AgentState.PREPARING if guess is guessing else AgentState.READY
+    target = AgentState.SPEAKING if playing and event is not e.UserLeft else AgentState.IDLE
     before = ON_ITS_WORD[guess] if event is e.TranscriberFailed else guess
     return check_moves(
         line(playing=playing, deadlines=SHORT_DEADLINES), before, (NO_USE | LEFT)[event], Move(source, event, target)
@@ -292,9 +292,9 @@ def test_client_cancels_an_unplayed_reply(playing: bool) -> None:
 
 
 def check_cancel(*, playing: bool = False) -> Scenario:
-    target = Agent.SPEAKING if playing else Agent.IDLE
+    target = AgentState.SPEAKING if playing else AgentState.IDLE
     return check_moves(
-        line(playing=playing), answering, lambda s: s.cancels(), Move(Agent.PREPARING, e.CancelRequested, target)
+        line(playing=playing), answering, lambda s: s.cancels(), Move(AgentState.PREPARING, e.CancelRequested, target)
     )
 
 
@@ -343,8 +343,8 @@ OVER: dict[type, tuple[Plot, Plot]] = {
 @pytest.mark.parametrize("event", OVER, ids=lambda event: event.__name__)
 def test_a_reply_is_over(event: type) -> None:
     """It was played, or broke, or was cut; then the line is silent."""
-    scenario = check_moves(line(), *OVER[event], Move(Agent.SPEAKING, event, Agent.IDLE))
-    assert scenario.driver.agent_state() is Agent.IDLE
+    scenario = check_moves(line(), *OVER[event], Move(AgentState.SPEAKING, event, AgentState.IDLE))
+    assert scenario.driver.agent_state() is AgentState.IDLE
     scenario.leaves()  # what awaits the result of a call is over now
     assert scenario.outcomes()[-1][0] is not None
 
@@ -355,7 +355,7 @@ def test_immediate_mode_interrupts_at_any_speech() -> None:
 
 
 def check_immediate_interruption() -> Scenario:
-    steps = (Agent.SPEAKING, Agent.INTERRUPTED), (Agent.INTERRUPTED, Agent.IDLE)
+    steps = (AgentState.SPEAKING, AgentState.INTERRUPTED), (AgentState.INTERRUPTED, AgentState.IDLE)
     scenario = line()
     scenario.changes(interruption="immediate")
     return check_moves(scenario, talking, speech, *(Move(source, e.SpeechStarted, target) for source, target in steps))
@@ -420,14 +420,18 @@ def test_overlap_becomes_an_interruption(event: type, before: Plot) -> None:
 
 
 def check_interruption(event: type, before: Plot) -> Scenario:
-    source = Agent.SPEAKING if event is e.SpeechWentOn or before is restored else Agent.DUCKED
-    moves = ((source, Agent.INTERRUPTED), (Agent.INTERRUPTED, Agent.IDLE), (User.QUIET, User.SPEAKING))
+    source = AgentState.SPEAKING if event is e.SpeechWentOn or before is restored else AgentState.DUCKED
+    moves = (
+        (source, AgentState.INTERRUPTED),
+        (AgentState.INTERRUPTED, AgentState.IDLE),
+        (UserState.QUIET, UserState.SPEAKING),
+    )
     return check_moves(line(), before, TAKES[event], *(Move(this, event, then) for this, then in moves))
 
 
 def check_long_word() -> Scenario:
     """The reports of it come in a burst, within the time for a verdict."""
-    act = Move(Agent.DUCKED, e.SpeechWentOn, Agent.INTERRUPTED)
+    act = Move(AgentState.DUCKED, e.SpeechWentOn, AgentState.INTERRUPTED)
     return check_moves(line(), ducked, lambda s: s.driver.at(s.driver.now_ms + 10, e.SpeechWentOn(1_200)), act)
 
 
@@ -444,7 +448,7 @@ MURMURS: dict[type, Plot] = {
 
 
 def check_murmur(event: type) -> Scenario:
-    return check_moves(line(), ducked_by_a_murmur, MURMURS[event], Move(User.SPEAKING, event, User.HOLDING))
+    return check_moves(line(), ducked_by_a_murmur, MURMURS[event], Move(UserState.SPEAKING, event, UserState.HOLDING))
 
 
 @pytest.mark.parametrize("event", MURMURS, ids=lambda event: event.__name__)
@@ -481,7 +485,7 @@ GOES_ON: dict[type, tuple[Plot, Plot]] = {
 @pytest.mark.parametrize("event", GOES_ON, ids=lambda event: event.__name__)
 def test_overlap_is_dismissed(event: type) -> None:
     """The agent goes on."""
-    check_moves(line(), *GOES_ON[event], Move(Agent.DUCKED, event, Agent.SPEAKING))
+    check_moves(line(), *GOES_ON[event], Move(AgentState.DUCKED, event, AgentState.SPEAKING))
 
 
 def broken_off(scenario: Scenario) -> None:
@@ -518,7 +522,7 @@ PLAYED: dict[type, tuple[Plot, Plot]] = {
 @pytest.mark.parametrize("event", PLAYED, ids=lambda event: event.__name__)
 def test_the_agent_has_finished_before_it_was_known(event: type) -> None:
     """The agent is silent, and the user's speech takes the turn."""
-    moves = Move(Agent.DUCKED, event, Agent.IDLE), Move(User.QUIET, event, User.SPEAKING)
+    moves = Move(AgentState.DUCKED, event, AgentState.IDLE), Move(UserState.QUIET, event, UserState.SPEAKING)
     check_moves(line(), *PLAYED[event], *moves)
 
 
@@ -553,9 +557,9 @@ def test_an_acknowledgement_at_the_end_is_an_answer(event: type) -> None:
 
 def check_answer(event: type) -> Scenario:
     moves = (
-        Move(User.QUIET, event, User.SPEAKING),
-        Move(User.SPEAKING, event, User.HOLDING),
-        Move(Agent.IDLE, event, Agent.PREPARING),
+        Move(UserState.QUIET, event, UserState.SPEAKING),
+        Move(UserState.SPEAKING, event, UserState.HOLDING),
+        Move(AgentState.IDLE, event, AgentState.PREPARING),
     )
     return check_moves(line(), *ANSWERED[event], *moves)
 
@@ -591,13 +595,13 @@ def test_the_next_reply_yields_with_the_one_that_plays(before: Plot, event: type
 
 
 def check_both_machines(before: Plot, event: type) -> Scenario:
-    source = Agent.PREPARING if before is preparing_over_it else Agent.READY
+    source = AgentState.PREPARING if before is preparing_over_it else AgentState.READY
     act = (
         TAKES[event]
         if event is e.TranscriptGrew
         else lambda s: s.driver.at(s.driver.now_ms + 10, e.SpeechWentOn(1_200))
     )
-    return check_moves(line(), before, act, Move(source, event, Agent.IDLE))
+    return check_moves(line(), before, act, Move(source, event, AgentState.IDLE))
 
 
 def requested_while_ducked(scenario: Scenario) -> None:
@@ -608,7 +612,7 @@ def requested_while_ducked(scenario: Scenario) -> None:
 
 
 def check_clear() -> Scenario:
-    act = Move(Agent.SPEAKING, e.ClearRequested, Agent.PREPARING)
+    act = Move(AgentState.SPEAKING, e.ClearRequested, AgentState.PREPARING)
     return check_moves(line(), requested_while_ducked, lambda s: s.clears(), act)
 
 
@@ -616,7 +620,7 @@ def test_nothing_starts_during_an_undecided_overlap() -> None:
     """It begins as soon as that is known."""
     scenario = line()
     requested_while_ducked(scenario)
-    assert scenario.driver.core.agent.state is Agent.DUCKED
+    assert scenario.driver.core.agent.state is AgentState.DUCKED
     assert len(scenario.started()) == 1
     check_clear()
 
@@ -651,8 +655,8 @@ def test_a_sound_does_not_end_an_answer(event: type) -> None:
 def check_sound(event: type) -> Scenario:
     before, act = SOUNDS[event]
     scenario = check_moves(line(), stopped_softly, lambda s: None)
-    assert Move(Agent.SPEAKING, e.SpeechStarted, Agent.READY) in scenario.driver.moves
-    return check_moves(line(), before, act, Move(Agent.READY, event, Agent.SPEAKING))
+    assert Move(AgentState.SPEAKING, e.SpeechStarted, AgentState.READY) in scenario.driver.moves
+    return check_moves(line(), before, act, Move(AgentState.READY, event, AgentState.SPEAKING))
 
 
 def check_cancelled_calls() -> Scenario:
@@ -664,7 +668,9 @@ def check_cancelled_calls() -> Scenario:
         scenario.model_requested()
         scenario.call()
 
-    return check_moves(line(), before, lambda s: s.cancels(), Move(Agent.READY, e.CancelRequested, Agent.IDLE))
+    return check_moves(
+        line(), before, lambda s: s.cancels(), Move(AgentState.READY, e.CancelRequested, AgentState.IDLE)
+    )
 
 
 def test_the_client_cancels_calls_that_wait() -> None:
@@ -687,7 +693,9 @@ def check_cancelled_calls_over_a_reply() -> Scenario:
         scenario.model_requested()
         scenario.call()
 
-    return check_moves(line(), before, lambda s: s.cancels(), Move(Agent.READY, e.CancelRequested, Agent.SPEAKING))
+    return check_moves(
+        line(), before, lambda s: s.cancels(), Move(AgentState.READY, e.CancelRequested, AgentState.SPEAKING)
+    )
 
 
 def test_a_cancelled_reply_leaves_the_one_before_it_alone() -> None:
@@ -739,12 +747,12 @@ def test_a_reply_begins(event: type, playing: bool) -> None:
 
 
 def check_beginning(event: type, *, playing: bool = False) -> Scenario:
-    source = Agent.SPEAKING if playing else Agent.IDLE
+    source = AgentState.SPEAKING if playing else AgentState.IDLE
     scenario = line(playing=playing)
     before, act = BEGINS[event]
     before(scenario)
     n_started = len(scenario.started())
-    check_moves(scenario, lambda s: None, act, Move(source, event, Agent.PREPARING))
+    check_moves(scenario, lambda s: None, act, Move(source, event, AgentState.PREPARING))
     assert len(scenario.started()) == n_started + 1
     return scenario
 
@@ -769,7 +777,7 @@ def all_scenarios() -> list[Scenario]:
         *(check_moves(line(), before, act, Move(was, event, now)) for before, act, was, event, now in USER_PLOTS),
         *(check_output(event, playing=playing) for event, playing in product(OUTPUT, both)),
         *(
-            check_moves(line(), guessed, act, Move(Agent.READY, event, Agent.SPEAKING))
+            check_moves(line(), guessed, act, Move(AgentState.READY, event, AgentState.SPEAKING))
             for event, act in ENDS_THE_PAUSE.items()
         ),
         *(
@@ -777,13 +785,22 @@ def all_scenarios() -> list[Scenario]:
             for event, guess, playing in product([*NO_USE, e.UserLeft], (guessing, guessed), both)
         ),
         *(check_cancel(playing=playing) for playing in both),
-        *(check_moves(line(), *plot, Move(Agent.SPEAKING, event, Agent.IDLE)) for event, plot in OVER.items()),
+        *(
+            check_moves(line(), *plot, Move(AgentState.SPEAKING, event, AgentState.IDLE))
+            for event, plot in OVER.items()
+        ),
         check_immediate_interruption(),
         *(check_interruption(event, before) for event, before in product(TAKES, (ducked, restored))),
         check_long_word(),
         *(check_murmur(event) for event in MURMURS),
-        *(check_moves(line(), *plot, Move(Agent.DUCKED, event, Agent.SPEAKING)) for event, plot in GOES_ON.items()),
-        *(check_moves(line(), *plot, Move(Agent.DUCKED, event, Agent.IDLE)) for event, plot in PLAYED.items()),
+        *(
+            check_moves(line(), *plot, Move(AgentState.DUCKED, event, AgentState.SPEAKING))
+            for event, plot in GOES_ON.items()
+        ),
+        *(
+            check_moves(line(), *plot, Move(AgentState.DUCKED, event, AgentState.IDLE))
+            for event, plot in PLAYED.items()
+        ),
         *(check_answer(event) for event in ANSWERED),
         *(
             check_both_machines(*plot)
@@ -804,17 +821,17 @@ def all_scenarios() -> list[Scenario]:
 def postponed_turn() -> Scenario:
     scenario = line()
     scenario.changes(interrupt_response=False)
-    return check_moves(scenario, answering, speech, Move(User.ENDED, e.SpeechStarted, User.QUIET))
+    return check_moves(scenario, answering, speech, Move(UserState.ENDED, e.SpeechStarted, UserState.QUIET))
 
 
 def prompt() -> Scenario:
     scenario = Scenario(idle_timeout_ms=4_000)
-    act = Move(Agent.IDLE, e.SilenceCommitted, Agent.PREPARING)
+    act = Move(AgentState.IDLE, e.SilenceCommitted, AgentState.PREPARING)
     return check_moves(scenario, then(played, lambda s: s.passes(6_000)), lambda s: s.goes_silent(20_000), act)
 
 
 def greeting() -> Scenario:
-    act = Move(Agent.IDLE, e.GreetingDue, Agent.PREPARING)
+    act = Move(AgentState.IDLE, e.GreetingDue, AgentState.PREPARING)
     return check_moves(Scenario(), lambda s: None, lambda s: s.is_greeted(), act)
 
 
@@ -829,7 +846,9 @@ def tool() -> Scenario:
         scenario.model_done("tool_calls")
         scenario.voice_done()
 
-    return check_moves(scenario, calls, lambda s: s.tool_ends(), Move(Agent.IDLE, e.ToolFinished, Agent.PREPARING))
+    return check_moves(
+        scenario, calls, lambda s: s.tool_ends(), Move(AgentState.IDLE, e.ToolFinished, AgentState.PREPARING)
+    )
 
 
 def test_every_transition_is_covered() -> None:

@@ -7,7 +7,7 @@ from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
 from voicepipe.turn.commands import StartReply
 from voicepipe.turn.settings import TurnSettings
-from voicepipe.turn.states import Agent, User
+from voicepipe.turn.states import AgentState, UserState
 
 
 def spoken_turn(driver: CoreDriver, start_ms: int = 1_000) -> None:
@@ -38,9 +38,9 @@ def test_a_turn_goes_from_speech_to_a_reply_that_is_played() -> None:
         "AudioCommitted", "ItemAdded", "TranscriptDelta", "TranscriptDone", "StartReply", "ResponseStarted",
         "OutputStarted", "OpenGate", "ResponseEnded", "StoreRecord",
     ]  # fmt: skip
-    assert driver.agent_state() is Agent.SPEAKING, "the sound is still playing"
+    assert driver.agent_state() is AgentState.SPEAKING, "the sound is still playing"
     driver.at(4_000)
-    assert driver.agent_state() is Agent.IDLE
+    assert driver.agent_state() is AgentState.IDLE
     record = driver.records["turn_s_0001"]
     assert (record.outcome, record.total_ms, record.unattributed_ms) == ("completed", 800, 0)
     assert sum(c.duration_ms for c in record.contributions) == record.total_ms
@@ -57,7 +57,7 @@ def test_speech_again_before_the_turn_is_over_is_the_same_utterance() -> None:
     driver.at(2_300, e.SpeechStarted(2_240, 2_240))
     driver.at(3_080, e.SpeechPaused(3_000, 3_000))
     assert names(driver.commands) == ["BeginUtterance", "InputSpeechStarted", "FlushTranscript", "FlushTranscript"]
-    assert driver.core.user.state is User.HOLDING
+    assert driver.core.user.state is UserState.HOLDING
 
 
 def test_speech_after_the_end_and_before_sound_revises_the_turn() -> None:
@@ -126,7 +126,7 @@ def test_nothing_was_said() -> None:
     driver.at(1_700, e.SilenceGrew(500))
     assert names(driver.commands)[-3:] == ["ItemAdded", "TranscriptDone", "StoreRecord"]
     assert driver.records["turn_s_0001"].outcome == "abandoned"
-    assert driver.core.user.state is User.QUIET
+    assert driver.core.user.state is UserState.QUIET
 
 
 def test_a_transcript_that_never_comes_fails_the_turn() -> None:
@@ -137,9 +137,9 @@ def test_a_transcript_that_never_comes_fails_the_turn() -> None:
     driver.at(2_500, e.SilenceGrew(500))
     got = driver.at(8_000)
     assert names(got) == ["TranscriptFailed", "ResponseStarted", "ResponseEnded", "StoreRecord"]
-    assert driver.core.user.state is User.QUIET
+    assert driver.core.user.state is UserState.QUIET
     spoken_turn(driver, 9_000)
-    assert driver.core.agent.state is Agent.PREPARING
+    assert driver.core.agent.state is AgentState.PREPARING
     assert not driver.illegal_moves
 
 
@@ -151,5 +151,5 @@ def test_a_model_that_never_speaks_fails_the_turn() -> None:
     got = driver.at(20_000)
     ended = next(what for what in announced(got) if isinstance(what, a.ResponseEnded))
     assert (ended.status, ended.reason) == ("failed", "llm_failed")
-    assert driver.core.user.state is User.QUIET
-    assert driver.core.agent.state is Agent.IDLE
+    assert driver.core.user.state is UserState.QUIET
+    assert driver.core.agent.state is AgentState.IDLE

@@ -8,7 +8,7 @@ import pytest
 
 from voicepipe.testing.scenario import Scenario
 from voicepipe.turn.commands import ReportStuck
-from voicepipe.turn.states import Agent, User
+from voicepipe.turn.states import AgentState, UserState
 
 
 def speaking(scenario: Scenario) -> None:
@@ -38,8 +38,8 @@ def test_what_nothing_would_end_is_ended(plot: Callable[[Scenario], None]) -> No
     scenario.passes(60_000)
     assert scenario.driver.core.n_stuck >= 1
     assert any(isinstance(command, ReportStuck) for command in scenario.driver.commands)
-    assert scenario.driver.core.agent.state is Agent.IDLE
-    assert scenario.driver.core.user.state is User.QUIET
+    assert scenario.driver.core.agent.state is AgentState.IDLE
+    assert scenario.driver.core.user.state is UserState.QUIET
     assert scenario.driver.illegal_moves == []
     assert all(outcome is not None for outcome, _ in scenario.outcomes())
     scenario.utters("And now?")

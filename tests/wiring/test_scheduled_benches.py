@@ -26,7 +26,7 @@ from voicepipe.testing.fakes.cues import LlmCue, Status
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.waiting import eventually
 from voicepipe.wiring import running, scheduled_benches
-from voicepipe.wiring.bench_jobs import BenchJob, Measured, bench_jobs
+from voicepipe.wiring.bench_jobs import BenchJob, MeasuredRequest, bench_jobs
 from voicepipe.wiring.scheduled_benches import ScheduledBenches
 from voicepipe.wiring.stages import Stages
 
@@ -60,8 +60,8 @@ def settings_of(folder: Path, **overrides: Any) -> Settings:
     return load(overrides={"server.data_dir": str(folder), **given}, environ={"HOME": str(folder)}, folder=folder)
 
 
-def job(*results: Measured, request_usd: float = 0.0, every_minutes: int = 60) -> BenchJob:
-    async def measure() -> Sequence[Measured]:
+def job(*results: MeasuredRequest, request_usd: float = 0.0, every_minutes: int = 60) -> BenchJob:
+    async def measure() -> Sequence[MeasuredRequest]:
         return results
 
     return BenchJob(
@@ -86,7 +86,7 @@ def values(samples: Any, name: str) -> dict[tuple[str, ...], float]:
 
 
 async def test_a_run_is_stored_with_its_latencies_and_its_cost(tmp_path: Path) -> None:
-    answers = [Measured(100.0, 0.01), Measured(None, None, "HTTP 500"), Measured(120.0, 0.02)]
+    answers = [MeasuredRequest(100.0, 0.01), MeasuredRequest(None, None, "HTTP 500"), MeasuredRequest(120.0, 0.02)]
     benches, _ = benches_of(tmp_path, job(*answers, request_usd=0.05))
     with open_log(tmp_path) as log:
         await benches.run_due(log)
@@ -106,7 +106,7 @@ async def test_a_run_is_stored_with_its_latencies_and_its_cost(tmp_path: Path) -
 async def test_no_run_begins_that_could_cost_more_than_is_left(
     tmp_path: Path, day: float, month: float, result: str
 ) -> None:
-    answers = [Measured(100.0, 0.01)] * 10
+    answers = [MeasuredRequest(100.0, 0.01)] * 10
     limits = {"bench_schedule__usd_per_day": day, "bench_schedule__usd_per_month": month}
     benches, _ = benches_of(tmp_path, job(*answers, request_usd=0.05), **limits)
     with open_log(tmp_path) as log:
@@ -122,12 +122,12 @@ async def test_no_run_begins_that_could_cost_more_than_is_left(
 
 def test_each_result_is_counted_from_zero(tmp_path: Path) -> None:
     """Prometheus sees no increase in a counter that begins with 1: no alert would report the first failure."""
-    benches, _ = benches_of(tmp_path, job(Measured(5.0, 0.0)))
+    benches, _ = benches_of(tmp_path, job(MeasuredRequest(5.0, 0.0)))
     assert values(benches.samples(), "bench_runs_total") == {("measured",): 0, ("failed",): 0, ("over_cap",): 0}
 
 
 async def test_what_costs_nothing_is_measured_without_a_limit(tmp_path: Path) -> None:
-    benches, _ = benches_of(tmp_path, job(Measured(5.0, 0.0)), bench_schedule__usd_per_day=0)
+    benches, _ = benches_of(tmp_path, job(MeasuredRequest(5.0, 0.0)), bench_schedule__usd_per_day=0)
     with open_log(tmp_path) as log:
         await benches.run_due(log)
         assert log.runs[-1].result == "measured"
@@ -137,9 +137,9 @@ async def test_the_log_knows_a_run_before_its_first_request(tmp_path: Path) -> N
     """So a process that is killed has still spent the most that the run can cost."""
     states: list[BenchRun] = []
 
-    async def measure() -> Sequence[Measured]:
+    async def measure() -> Sequence[MeasuredRequest]:
         states.extend(log.runs)
-        return (Measured(5.0, 0.001),)
+        return (MeasuredRequest(5.0, 0.001),)
 
     job = BenchJob(
         bench="b",
@@ -159,8 +159,8 @@ async def test_the_log_knows_a_run_before_its_first_request(tmp_path: Path) -> N
 @pytest.mark.parametrize(("n_answered", "result"), [(0, "failed"), (1, "failed"), (9, "failed"), (10, "measured")])
 async def test_a_run_with_few_answers_has_failed(tmp_path: Path, n_answered: int, result: str) -> None:
     """Less than half of 20 say nothing of what users get; they stay readable, and begin no comparison."""
-    broken = [Measured(None, None, "HTTP 500")] * (20 - n_answered)
-    benches, _ = benches_of(tmp_path, job(*[Measured(100.0, 0.0)] * n_answered, *broken))
+    broken = [MeasuredRequest(None, None, "HTTP 500")] * (20 - n_answered)
+    benches, _ = benches_of(tmp_path, job(*[MeasuredRequest(100.0, 0.0)] * n_answered, *broken))
     with open_log(tmp_path) as log:
         await benches.run_due(log)
         (run,) = log.runs
@@ -172,7 +172,7 @@ async def test_a_run_with_few_answers_has_failed(tmp_path: Path, n_answered: int
 
 @pytest.mark.parametrize("error", [StageBroken("llm", provider="a/m", why="cut", retryable=True), KeyError("choices")])
 async def test_a_run_that_breaks_is_counted_and_the_next_one_goes_on(tmp_path: Path, error: Exception) -> None:
-    async def measure() -> Sequence[Measured]:
+    async def measure() -> Sequence[MeasuredRequest]:
         raise error
 
     job = BenchJob(
@@ -204,7 +204,7 @@ def fill(log: BenchLog, n: int, ms: float) -> None:
 
 
 async def test_drift_is_reported_once_when_it_begins(tmp_path: Path, clock: Clock) -> None:
-    answers = [Measured(400.0 + n, 0.0) for n in range(20)]
+    answers = [MeasuredRequest(400.0 + n, 0.0) for n in range(20)]
     benches, events = benches_of(tmp_path, job(*answers, every_minutes=1))
     with open_log(tmp_path) as log:
         fill(log, 10, 200.0)
@@ -233,7 +233,7 @@ async def test_drift_is_reported_once_when_it_begins(tmp_path: Path, clock: Cloc
 
 
 async def test_an_alert_ends_when_the_latency_is_as_before(tmp_path: Path, clock: Clock) -> None:
-    benches, events = benches_of(tmp_path, job(*[Measured(200.0 + n, 0.0) for n in range(20)], every_minutes=1))
+    benches, events = benches_of(tmp_path, job(*[MeasuredRequest(200.0 + n, 0.0) for n in range(20)], every_minutes=1))
     with open_log(tmp_path) as log:
         fill(log, 10, 200.0)
         await benches.run_due(log)
@@ -242,7 +242,7 @@ async def test_an_alert_ends_when_the_latency_is_as_before(tmp_path: Path, clock
 
 
 async def test_runs_older_than_keep_days_are_deleted(tmp_path: Path, clock: Clock) -> None:
-    benches, _ = benches_of(tmp_path, job(Measured(5.0, 0.0)), bench_schedule__keep_days=31)
+    benches, _ = benches_of(tmp_path, job(MeasuredRequest(5.0, 0.0)), bench_schedule__keep_days=31)
     with open_log(tmp_path) as log:
         fill(log, 3, 200.0)
         clock.now_ms += 33 * 86_400_000
@@ -255,9 +255,9 @@ async def test_another_process_that_measures_is_waited_for(
 ) -> None:
     measured = asyncio.Event()
 
-    async def measure() -> Sequence[Measured]:
+    async def measure() -> Sequence[MeasuredRequest]:
         measured.set()
-        return (Measured(5.0, 0.0),)
+        return (MeasuredRequest(5.0, 0.0),)
 
     job = BenchJob(
         bench="b",

@@ -59,7 +59,7 @@ LIBRARIES: Final = ("soundfile", "soxr", "av")
 """Loaded completely before any fork: a recording's process can open no file."""
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class DecodeRefusal(msgspec.Struct, frozen=True):
     """The refusal of a recording."""
 
     why: str
@@ -102,7 +102,7 @@ def serve_recording(line: socket.socket) -> None:
 class _Refused(Exception):
     """The rest of the file is refused."""
 
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, refusal: DecodeRefusal) -> None:
         super().__init__()
         self.refusal = refusal
 
@@ -113,11 +113,13 @@ def _refusing() -> Iterator[None]:
     try:
         yield
     except UnreadableSound as why:
-        raise _Refused(Refusal(str(why), isinstance(why, TooLong))) from None
+        raise _Refused(DecodeRefusal(str(why), isinstance(why, TooLong))) from None
     except MemoryError:
-        raise _Refused(Refusal("the sound file needs too much memory", too_long=False)) from None
+        raise _Refused(DecodeRefusal("the sound file needs too much memory", too_long=False)) from None
     except Exception as error:
-        raise _Refused(Refusal(f"the sound file can't be decoded ({type(error).__name__})", too_long=False)) from None
+        raise _Refused(
+            DecodeRefusal(f"the sound file can't be decoded ({type(error).__name__})", too_long=False)
+        ) from None
 
 
 def _answer(line: socket.socket, kind: bytes, read_s: float, payload: bytes = b"") -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil, floor, sqrt
 from typing import Final
 
-from voicepipe.bench.compare_runs import Measured
+from voicepipe.bench.compare_runs import MeasuredTurn
 from voicepipe.bench.simulate_report import GIVEN_UP_MS
 
 Z: Final = 1.96
@@ -104,7 +104,12 @@ class Compared:
 
 
 def compare(
-    before: Sequence[Measured], after: Sequence[Measured], *, p95_ms: float, misses: float, min_turns: int = MIN_TURNS
+    before: Sequence[MeasuredTurn],
+    after: Sequence[MeasuredTurn],
+    *,
+    p95_ms: float,
+    misses: float,
+    min_turns: int = MIN_TURNS,
 ) -> Compared:
     """Compare a run with an earlier one.
 
@@ -122,11 +127,11 @@ def compare(
     return Compared(len(before), len(after), checks, min_turns)
 
 
-def _waits(turns: Sequence[Measured]) -> list[int]:
+def _waits(turns: Sequence[MeasuredTurn]) -> list[int]:
     return [GIVEN_UP_MS if turn.latency_ms is None else turn.latency_ms for turn in turns]
 
 
-def _missed(turns: Sequence[Measured]) -> Interval:
+def _missed(turns: Sequence[MeasuredTurn]) -> Interval:
     return rate(sum(turn.missed for turn in turns), len(turns))
 
 

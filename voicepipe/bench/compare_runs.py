@@ -22,7 +22,7 @@ class RunError(VoicepipeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredTurn:
     """One turn of a run."""
 
     latency_ms: int | None
@@ -32,7 +32,7 @@ class Measured:
     """Over its limit, or failed."""
 
 
-def read_run(path: Path, *, limit_ms: int) -> list[Measured]:
+def read_run(path: Path, *, limit_ms: int) -> list[MeasuredTurn]:
     """Return all turns of a file, or of a folder's files. Turns that the user did not wait for do not count.
 
     `limit_ms`: limit of the turn latency, for files that do not record whether it was met.
@@ -49,7 +49,7 @@ def read_run(path: Path, *, limit_ms: int) -> list[Measured]:
     return turns
 
 
-def _turns(path: Path, limit_ms: int) -> Iterator[Measured]:
+def _turns(path: Path, limit_ms: int) -> Iterator[MeasuredTurn]:
     data = path.read_bytes()
     try:
         for row in _rows(path, data):
@@ -81,14 +81,14 @@ def _recorded(data: bytes) -> Iterator[Mapping[str, Any]]:
     yield from latest.values()
 
 
-def _measured(row: Mapping[str, Any], limit_ms: int) -> Measured | None:
+def _measured(row: Mapping[str, Any], limit_ms: int) -> MeasuredTurn | None:
     if "latency_ms" in row:  # the load bench's CSV
         latency_ms = _number(row["latency_ms"])
-        return Measured(latency_ms, latency_ms is None or latency_ms > limit_ms)
+        return MeasuredTurn(latency_ms, latency_ms is None or latency_ms > limit_ms)
     latency_ms, outcome = _number(row["total_ms"]), row["outcome"]
     if outcome == "failed":
-        return Measured(latency_ms, True)
-    return None if latency_ms is None else Measured(latency_ms, row["total_verdict"] == "over")
+        return MeasuredTurn(latency_ms, True)
+    return None if latency_ms is None else MeasuredTurn(latency_ms, row["total_verdict"] == "over")
 
 
 def _number(cell: object) -> int | None:

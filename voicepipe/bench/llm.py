@@ -23,7 +23,7 @@ CACHES: Final[dict[str, tuple[Cache, ...]]] = {"warm": ("warm",), "cold": ("cold
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class BenchPrompt:
     """One prompt."""
 
     user: str
@@ -31,7 +31,7 @@ class Prompt:
 
 
 PROMPTS: Final = tuple(
-    Prompt(text, "You are a friendly voice assistant. Answer in one or two short, plain sentences.")
+    BenchPrompt(text, "You are a friendly voice assistant. Answer in one or two short, plain sentences.")
     for text in (
         "What is the tallest mountain, and how tall is it?",
         "I would like to move my appointment from Tuesday to the end of the week. Is that possible?",
@@ -47,7 +47,7 @@ PROMPTS: Final = tuple(
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class LlmCandidate:
     """A model to be measured."""
 
     spec: str
@@ -63,7 +63,7 @@ class Candidate:
 class LlmBenchPlan:
     """The prompts and how to send them."""
 
-    prompts: Sequence[Prompt] = PROMPTS
+    prompts: Sequence[BenchPrompt] = PROMPTS
     n_answers: int = 20
     """Number for each model and each state of its cache; the prompts are sent in turn."""
 
@@ -116,7 +116,7 @@ class LlmMeasurement:
 
 
 async def measure(
-    candidates: Sequence[Candidate], plan: LlmBenchPlan, progress: ReportProgress
+    candidates: Sequence[LlmCandidate], plan: LlmBenchPlan, progress: ReportProgress
 ) -> list[LlmMeasurement]:
     """Measure all candidates, one after the other, with `at_once` requests at a time.
 
@@ -130,7 +130,7 @@ async def measure(
 
 
 async def _measure(
-    candidate: Candidate, plan: LlmBenchPlan, cache: Cache, progress: ReportProgress
+    candidate: LlmCandidate, plan: LlmBenchPlan, cache: Cache, progress: ReportProgress
 ) -> list[LlmMeasurement]:
     requester = _Requester(candidate, plan, cache)
     if cache == "warm":
@@ -145,7 +145,7 @@ async def _measure(
 class _Requester:
     """Sends requests to one model, with its cache warm or cold."""
 
-    def __init__(self, candidate: Candidate, plan: LlmBenchPlan, cache: Cache) -> None:
+    def __init__(self, candidate: LlmCandidate, plan: LlmBenchPlan, cache: Cache) -> None:
         self._candidate, self._plan, self._cache = candidate, plan, cache
         self._session = secrets.token_hex(8)
 
@@ -195,7 +195,7 @@ class _Requester:
         )
 
 
-def _messages(prompt: Prompt, nonce: str) -> Iterator[Content]:
+def _messages(prompt: BenchPrompt, nonce: str) -> Iterator[Content]:
     if prompt.system:
         yield Content("system", (Text(nonce + prompt.system),))
         nonce = ""

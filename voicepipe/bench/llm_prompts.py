@@ -6,11 +6,11 @@ from pathlib import Path
 
 import msgspec
 
-from voicepipe.bench.llm import Prompt
+from voicepipe.bench.llm import BenchPrompt
 from voicepipe.errors import ConfigError
 
 
-def read_prompts(path: Path) -> tuple[Prompt, ...]:
+def read_prompts(path: Path) -> tuple[BenchPrompt, ...]:
     """Read a file with a prompt on each line: plain text, or JSON such as `{"system": "Be brief.", "user": "Hi."}`.
 
     Raises:
@@ -26,11 +26,11 @@ def read_prompts(path: Path) -> tuple[Prompt, ...]:
     return prompts
 
 
-def _prompt(line: str, number: int) -> Prompt:
+def _prompt(line: str, number: int) -> BenchPrompt:
     if not line.startswith("{"):
-        return Prompt(line)
+        return BenchPrompt(line)
     try:
-        return msgspec.json.decode(line, type=Prompt)
+        return msgspec.json.decode(line, type=BenchPrompt)
     except msgspec.DecodeError as wrong:
         raise ConfigError(
             f'--prompts: expected {{"system": "...", "user": "..."}} on line {number}, got {line[:60]!r}: {wrong}'

@@ -15,7 +15,7 @@ from voicepipe.bench.endpointing.measure import trace_all
 from voicepipe.bench.endpointing.report import lines, table, write_csv
 from voicepipe.bench.endpointing.rules import default_rules, rule_factory
 from voicepipe.bench.endpointing.speech_set import RATE_HZ
-from voicepipe.bench.endpointing.traces import AudioScore, Models, SentenceEnd
+from voicepipe.bench.endpointing.traces import AudioScore, PauseModels, SentenceEnd
 from voicepipe.bench.endpointing.words import LocalWords
 from voicepipe.cli.options import EndpointingBenchOptions
 from voicepipe.config import load
@@ -59,8 +59,8 @@ def _progress(line: str) -> None:
     sys.stderr.write(f"\r{line}")
 
 
-def _models(options: EndpointingBenchOptions) -> Models:
-    return Models(
+def _models(options: EndpointingBenchOptions) -> PauseModels:
+    return PauseModels(
         words=None if options.without_words else LocalWords(RATE_HZ),
         sentence_end=None if options.without_words or options.without_sentence_end else _sentence_end(),
         audio_score=None if options.smart_turn is None else _audio_score(options.smart_turn),

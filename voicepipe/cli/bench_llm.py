@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
-from voicepipe.bench.llm import CACHES, PROMPTS, Candidate, LlmBenchPlan, LlmMeasurement, measure
+from voicepipe.bench.llm import CACHES, PROMPTS, LlmBenchPlan, LlmCandidate, LlmMeasurement, measure
 from voicepipe.bench.llm_chart import svg
 from voicepipe.bench.llm_prompts import read_prompts
 from voicepipe.bench.llm_report import runs, table, write_csv
@@ -47,6 +47,6 @@ async def _measure(settings: Settings, specs: Sequence[str], plan: LlmBenchPlan)
         return await measure(candidates, plan, show_progress)
 
 
-def _candidate(settings: Settings, stages: Stages, text: str) -> Candidate:
+def _candidate(settings: Settings, stages: Stages, text: str) -> LlmCandidate:
     spec, model = stage_named(settings, stages, "llm", text)
-    return Candidate(text, model, spec.model, partial(answer_usd, settings, spec))
+    return LlmCandidate(text, model, spec.model, partial(answer_usd, settings, spec))

@@ -12,7 +12,7 @@ from voicepipe.audio.files import read_sound
 from voicepipe.audio.samples import Samples
 from voicepipe.bench.load.admission import AdmissionPlan, admission_lines, measure_admission
 from voicepipe.bench.load.fast_loop import run_fast
-from voicepipe.bench.load.measure import LoadPlan, Measured, RunningServer, measure
+from voicepipe.bench.load.measure import LoadPlan, MeasuredRuns, RunningServer, measure
 from voicepipe.bench.load.providers import Delays
 from voicepipe.bench.load.report import carried, compared, problems, profile_lines, table, write_csv
 from voicepipe.bench.load.rows import RowFile
@@ -106,7 +106,7 @@ def _admission(options: LoadBenchOptions, frames: list[Samples]) -> int:
     return FAILED if any(turn.error for turn in turns) else DONE
 
 
-def _report(options: LoadBenchOptions, rows: RowFile, measured: Measured) -> Iterator[str]:
+def _report(options: LoadBenchOptions, rows: RowFile, measured: MeasuredRuns) -> Iterator[str]:
     yield from table(rows.rows)
     yield ""
     if any(row.minimum_ms is not None for row in rows.rows):

@@ -14,7 +14,7 @@ from voicepipe.audio.samples import Samples, silence
 from voicepipe.cli.options import CheckOptions
 from voicepipe.cli.probe import Probe, StageOutput, probe, probe_endpoint, probe_llm, probe_stt, probe_tts
 from voicepipe.cli.scripted_llm import scripted_llm
-from voicepipe.config import Row, Settings, effective, load
+from voicepipe.config import OptionRow, Settings, effective, load
 from voicepipe.config.settings import STAGES
 from voicepipe.errors import ConfigError, VoicepipeError
 from voicepipe.ports.endpoint_scorer import AudioScorer
@@ -53,7 +53,7 @@ def _check(options: CheckOptions) -> int:
     return status
 
 
-def in_force(settings: Settings) -> tuple[Row, ...]:
+def in_force(settings: Settings) -> tuple[OptionRow, ...]:
     """Return the settings without those of providers that no agent uses and no source sets."""
     used = {spec.provider for agent in settings.agents.values() for stage in STAGES for spec in agent.specs(stage)}
     written = {key.split(".")[1] for key in settings.origins if key.startswith("providers.")}
@@ -61,7 +61,7 @@ def in_force(settings: Settings) -> tuple[Row, ...]:
     return tuple(row for row in effective(settings) if not row.key.startswith(idle))
 
 
-def table(rows: tuple[Row, ...]) -> Iterator[str]:
+def table(rows: tuple[OptionRow, ...]) -> Iterator[str]:
     """Yield a line for each setting; a line without a source is a default."""
     width = max(len(row.key) for row in rows)
     for row in rows:

@@ -18,7 +18,7 @@ LATEST: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredModel:
     """The latency and the speed of one model."""
 
     turns: int
@@ -33,7 +33,7 @@ class Measured:
     """1000 / `itl_p50_ms`."""
 
 
-async def measured(settings: Settings, project: str) -> dict[str, Measured]:
+async def measured(settings: Settings, project: str) -> dict[str, MeasuredModel]:
     """Return each model's measurements, by spec, in a project's latest turns; empty when there are none.
 
     Raises:
@@ -66,8 +66,8 @@ async def _latest(store: TurnStore, project: str) -> AsyncIterator[TurnRecord]:
         query = replace(query, before=page.next)
 
 
-def _summary(firsts: Sketch, itl_p50_ms: float | None) -> Measured:
-    return Measured(
+def _summary(firsts: Sketch, itl_p50_ms: float | None) -> MeasuredModel:
+    return MeasuredModel(
         turns=firsts.count,
         ttft_p50_ms=round(firsts.p50_ms or 0),
         ttft_p95_ms=round(firsts.p95_ms or 0),

@@ -12,7 +12,7 @@ from typing import Final
 from voicepipe.cli import providers_speech
 from voicepipe.cli.connectivity import reached
 from voicepipe.cli.local_server import usual_url
-from voicepipe.cli.measured_latency import Measured, measured
+from voicepipe.cli.measured_latency import MeasuredModel, measured
 from voicepipe.cli.options import ProvidersOptions, environment_key
 from voicepipe.cli.probe import ANSWER_TOKENS, PROBE_TIMEOUT_S, QUESTION, Probe, StageOutput, probe, probe_llm
 from voicepipe.cli.provider_status import key_of, unhealthy_models
@@ -59,7 +59,7 @@ class ModelLine:
 
     evidence: str
     facts: ModelFacts
-    measured: Measured | None
+    measured: MeasuredModel | None
     """Measured in the turns of this server."""
 
     reached: str = ""
@@ -103,7 +103,7 @@ async def _all_lines(settings: Settings, options: ProvidersOptions) -> tuple[lis
     return await _probed(settings, lines_, speech, set(options.names)) if options.probe else (lines_, speech)
 
 
-def lines(settings: Settings, names: tuple[str, ...], seen: dict[str, Measured]) -> Iterator[ModelLine]:
+def lines(settings: Settings, names: tuple[str, ...], seen: dict[str, MeasuredModel]) -> Iterator[ModelLine]:
     """Yield the agents' LLMs, then the first model of each other vendor; with `names`, all models of those."""
     used = list(dict.fromkeys(spec for agent in settings.agents for spec in settings.llm_specs(agent)))
     listed_specs = [spec for spec in used if not names or spec.provider in names]

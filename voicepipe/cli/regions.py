@@ -30,7 +30,7 @@ FAILED: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class LocatedAddress:
     """An address of a provider, and how far it is."""
 
     provider: str
@@ -70,7 +70,7 @@ def run(options: RegionsOptions) -> int:
     return FAILED if any(each.in_use and each.distance is None for each in places) else 0
 
 
-def places_of(settings: Settings, names: tuple[str, ...]) -> Iterator[Place]:
+def places_of(settings: Settings, names: tuple[str, ...]) -> Iterator[LocatedAddress]:
     """Yield the addresses of the agents' providers, then of those with a key; or of the named ones alone. A vendor with
     addresses in several regions, or with another one for its speech, has a line for each."""
     used = _used_addresses(settings)
@@ -81,7 +81,7 @@ def places_of(settings: Settings, names: tuple[str, ...]) -> Iterator[Place]:
             continue
         others = vendor.also if vendor is not None else ()
         for base_url in _one_of_each_host((*used.get(name, ()), entry.base_url, *others)):
-            yield Place(
+            yield LocatedAddress(
                 provider=name,
                 base_url=base_url,
                 region=entry.region if base_url == entry.base_url else "",
@@ -111,7 +111,7 @@ def _one_of_each_host(base_urls: Iterable[str]) -> Iterable[str]:
     return firsts.values()
 
 
-async def _measured(settings: Settings, options: RegionsOptions) -> list[Place]:
+async def _measured(settings: Settings, options: RegionsOptions) -> list[LocatedAddress]:
     from voicepipe.providers.net import connection_pool, http
 
     places = [await _located(each, options.tries) for each in places_of(settings, options.names)]
@@ -122,7 +122,7 @@ async def _measured(settings: Settings, options: RegionsOptions) -> list[Place]:
     return sorted(places, key=lambda each: (not each.in_use, each.distance is None, _round_trip_ms(each)))
 
 
-async def _located(place: Place, tries: int) -> Place:
+async def _located(place: LocatedAddress, tries: int) -> LocatedAddress:
     try:
         return replace(place, distance=await distance_of(place.base_url, tries=tries))
     except TimeoutError:
@@ -131,7 +131,7 @@ async def _located(place: Place, tries: int) -> Place:
         return replace(place, why=reason_of(why))
 
 
-async def _probed(settings: Settings, place: Place) -> Place:
+async def _probed(settings: Settings, place: LocatedAddress) -> LocatedAddress:
     """Send one short question, which is paid, to the LLM that an agent uses there."""
     from voicepipe.wiring import Stages
 
@@ -147,7 +147,7 @@ async def _reply(settings: Settings, stages: object, spec: Spec) -> StageOutput:
     return await probe_llm(stages.get("llm", spec, key="--probe"), spec.model)  # type: ignore[attr-defined]
 
 
-def table(places: Iterable[Place]) -> Iterator[str]:
+def table(places: Iterable[LocatedAddress]) -> Iterator[str]:
     """Yield the lines of a table for people."""
     found = list(places)
     rows = [HEAD, *(_cells(each) for each in found)]
@@ -158,14 +158,14 @@ def table(places: Iterable[Place]) -> Iterator[str]:
     yield "* an agent uses it. The shortest of several tries; what is published is other people's claim."
 
 
-def _cells(place: Place) -> tuple[str, ...]:
+def _cells(place: LocatedAddress) -> tuple[str, ...]:
     near, ttft = place.distance, place.ttft
     first = "-" if ttft is None else f"{ttft.first_ms} ms" if ttft.ok else "FAILED"
     known = (f"{near.round_trip_ms:.0f} ms", f"{near.connect_ms:.0f} ms") if near else (f"no: {place.why}", "-")
     return (place.provider, place.base_url, place.region or "-", *known, first, place.published or "-")
 
 
-def advice(places: Iterable[Place]) -> Iterator[str]:
+def advice(places: Iterable[LocatedAddress]) -> Iterator[str]:
     """Yield what to do about addresses that are far: another address of the vendor, or another place for the node."""
     found = list(places)
     for place in found:
@@ -190,11 +190,11 @@ def advice(places: Iterable[Place]) -> Iterator[str]:
         yield f"The agents' {len(used)} addresses are {total_ms:.0f} ms of round trips away, of a budget of 1000 ms."
 
 
-def _may_replace(other: Place, place: Place) -> bool:
+def _may_replace(other: LocatedAddress, place: LocatedAddress) -> bool:
     """Return whether another address serves the same: those for WebSockets and those for HTTP are apart."""
     is_same_kind = other.base_url.startswith("ws") == place.base_url.startswith("ws")
     return other.provider == place.provider and is_same_kind and other.distance is not None and not other.in_use
 
 
-def _round_trip_ms(place: Place) -> float:
+def _round_trip_ms(place: LocatedAddress) -> float:
     return place.distance.round_trip_ms if place.distance is not None else float("inf")

@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from voicepipe.telemetry.advice import setting_for
-from voicepipe.telemetry.waterfall import Row, Span, Waterfall
+from voicepipe.telemetry.waterfall import Span, Waterfall, WaterfallRow
 from voicepipe.turn.record.attribution import SILENCE
 from voicepipe.turn.record.values import Breach, Speculation, TurnCost
 
@@ -148,7 +148,7 @@ class _Scale:
         return range(first, max(first + 1, last))
 
 
-def _bar(row: Row, scale: _Scale, total_limit_ms: int) -> Text:
+def _bar(row: WaterfallRow, scale: _Scale, total_limit_ms: int) -> Text:
     cells = [_EMPTY] * scale.n_columns
     cells[scale.column(total_limit_ms)] = _LIMIT
     for symbol, spans in ((_HIDDEN, (row.span,)), (_WAITED, row.critical), (_HELD, row.held)):

@@ -6,7 +6,7 @@ and `settings` here.
 """
 
 from voicepipe.config.agents import AgentSettings
-from voicepipe.config.docs_table import Row, effective, markdown
+from voicepipe.config.docs_table import OptionRow, effective, markdown
 from voicepipe.config.load import load
 from voicepipe.config.settings import CatalogSettings, ProviderEntry, RecordsSettings, Settings
 from voicepipe.server.options import ServerSettings
@@ -14,9 +14,9 @@ from voicepipe.server.options import ServerSettings
 __all__ = [
     "AgentSettings",
     "CatalogSettings",
+    "OptionRow",
     "ProviderEntry",
     "RecordsSettings",
-    "Row",
     "ServerSettings",
     "Settings",
     "effective",

@@ -26,7 +26,7 @@ HIDDEN = "(set, hidden)"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class OptionRow:
     """An option in force."""
 
     key: str
@@ -35,7 +35,7 @@ class Row:
     """A file's path, `$NAME`, `command line`, `agents.default`, or `default`."""
 
 
-def effective(settings: Settings) -> tuple[Row, ...]:
+def effective(settings: Settings) -> tuple[OptionRow, ...]:
     """Return every option in force, in the order of the docs' table; secrets are hidden."""
     rows = [row for name in SINGLE for row in _rows(getattr(settings, name), name, settings)]
     for name, agent in settings.agents.items():
@@ -94,7 +94,7 @@ def markdown() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _rows(options: Any, at: str, settings: Settings) -> Iterator[Row]:
+def _rows(options: Any, at: str, settings: Settings) -> Iterator[OptionRow]:
     hints = get_type_hints(type(options), include_extras=True)
     for option in fields(options):
         key, value = f"{at}.{option.name}", getattr(options, option.name)
@@ -108,11 +108,11 @@ def _rows(options: Any, at: str, settings: Settings) -> Iterator[Row]:
             source = next((origin for k, origin in settings.origins.items() if k.startswith(f"{key}.")), source)
             hides = is_secret(hints[option.name])  # a third-party kind may keep a secret there, under an unknown name
             pairs = (f"{name} = {HIDDEN if hides else displayed(text)}" for name, text in value)
-            yield Row(key, f"{{{', '.join(pairs)}}}", source)
+            yield OptionRow(key, f"{{{', '.join(pairs)}}}", source)
         elif is_secret(hints[option.name]):
-            yield Row(key, HIDDEN if value else '""', source)
+            yield OptionRow(key, HIDDEN if value else '""', source)
         else:
-            yield Row(key, displayed_option(value, hints[option.name]), source)
+            yield OptionRow(key, displayed_option(value, hints[option.name]), source)
 
 
 def _default(option: Any, hint: Any) -> str:

@@ -140,7 +140,7 @@ class ScriptedTool(Struct, frozen=True, kw_only=True):
     results: list[ToolResult]
 
 
-class ScriptedCall(Struct, frozen=True, kw_only=True):
+class ScriptedToolCall(Struct, frozen=True, kw_only=True):
     """A tool call of the scripted LLM."""
 
     name: str
@@ -154,7 +154,7 @@ class ScriptedAnswer(Struct, frozen=True, kw_only=True):
     """A regular expression that is searched in the newest message: the user's text, or a tool's result."""
 
     text: str = ""
-    calls: list[ScriptedCall] = []
+    calls: list[ScriptedToolCall] = []
     after_ms: int = 100
     """Time to the first token."""
 

@@ -32,7 +32,7 @@ class MediaFormat(msgspec.Struct, frozen=True):
     encoding: Text = ""
 
 
-class Start(msgspec.Struct, frozen=True):
+class StreamStart(msgspec.Struct, frozen=True):
     """The IDs of a stream, under the names of each carrier."""
 
     callSid: Text = ""  # noqa: N815 (Twilio's name)
@@ -67,7 +67,7 @@ class CarrierMessage(msgspec.Struct, frozen=True):
     event: Text
     streamSid: Text = ""  # noqa: N815 (Twilio's name)
     name: Text = ""
-    start: Start | None = None
+    start: StreamStart | None = None
     media: Media | None = None
     dtmf: _Dtmf | None = None
     mark: _Mark | None = None
@@ -103,7 +103,7 @@ class JsonStreamSerializer(ABC):
                 return DigitPressed(digit)
             case CarrierMessage(event="mark", mark=_Mark(name=name)):
                 return MarkPlayed(name)
-            case CarrierMessage(event="start", start=Start() as start) if not self._is_started:
+            case CarrierMessage(event="start", start=StreamStart() as start) if not self._is_started:
                 return self._start_event(message, start)
             case CarrierMessage(event="stop"):
                 return StreamStopped()
@@ -113,13 +113,13 @@ class JsonStreamSerializer(ABC):
         """Return the user's audio in a `media` message."""
         return AudioReceived(decode_base64(media.payload))
 
-    def _start_event(self, message: CarrierMessage, start: Start) -> StreamEvent:
+    def _start_event(self, message: CarrierMessage, start: StreamStart) -> StreamEvent:
         call_id, self.stream_id = self.ids(message, start)
         self._is_started = bool(call_id)
         return StreamStarted(call_id=call_id) if call_id else IgnoredMessage(is_invalid=True)
 
     @abstractmethod
-    def ids(self, message: CarrierMessage, start: Start) -> tuple[str, str]:
+    def ids(self, message: CarrierMessage, start: StreamStart) -> tuple[str, str]:
         """Return the IDs of the call and of the stream in a `start` message; an empty ID of the call: it is invalid."""
 
     def other_event(self, message: CarrierMessage) -> StreamEvent:

@@ -34,7 +34,7 @@ from voicepipe.phone.carrier import (
     WebhookEvent,
     WebhookRequest,
 )
-from voicepipe.phone.json_stream import CarrierMessage, JsonStreamSerializer, Start, Text
+from voicepipe.phone.json_stream import CarrierMessage, JsonStreamSerializer, StreamStart, Text
 from voicepipe.phone.numbers import e164
 
 API_URL: Final = "https://api.plivo.com"
@@ -55,7 +55,7 @@ class PlivoSerializer(JsonStreamSerializer):
 
     STREAM_FIELD = "streamId"
 
-    def ids(self, message: CarrierMessage, start: Start) -> tuple[str, str]:
+    def ids(self, message: CarrierMessage, start: StreamStart) -> tuple[str, str]:
         """Return `callId` and `streamId`."""
         return start.callId, start.streamId
 

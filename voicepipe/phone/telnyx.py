@@ -39,7 +39,7 @@ from voicepipe.phone.carrier import (
     WebhookEvent,
     WebhookRequest,
 )
-from voicepipe.phone.json_stream import CarrierMessage, JsonStreamSerializer, Media, Start, Text, decode_base64
+from voicepipe.phone.json_stream import CarrierMessage, JsonStreamSerializer, Media, StreamStart, Text, decode_base64
 from voicepipe.phone.numbers import e164
 
 API_URL: Final = "https://api.telnyx.com"
@@ -103,7 +103,7 @@ class TelnyxSerializer(JsonStreamSerializer):
 
         self._out_of_order: dict[int, bytes] = {}  # bounded by `MAX_OUT_OF_ORDER`
 
-    def ids(self, message: CarrierMessage, start: Start) -> tuple[str, str]:
+    def ids(self, message: CarrierMessage, start: StreamStart) -> tuple[str, str]:
         """Return `call_control_id`, and no stream. A stream in another encoding than G.711 can't be read."""
         encoding = start.media_format.encoding
         self._is_alaw = encoding == "PCMA"

@@ -26,7 +26,7 @@ from voicepipe.phone.carrier import (
     WebhookRequest,
 )
 from voicepipe.phone.dtmf_tones import tones
-from voicepipe.phone.json_stream import CarrierMessage, JsonStreamSerializer, Start, Text
+from voicepipe.phone.json_stream import CarrierMessage, JsonStreamSerializer, StreamStart, Text
 
 API_URL: Final = "https://api.twilio.com"
 SIGNATURE_HEADER: Final = "x-twilio-signature"
@@ -41,7 +41,7 @@ class TwilioSerializer(JsonStreamSerializer):
 
     STREAM_FIELD = "streamSid"
 
-    def ids(self, message: CarrierMessage, start: Start) -> tuple[str, str]:
+    def ids(self, message: CarrierMessage, start: StreamStart) -> tuple[str, str]:
         """Return `callSid` and `streamSid`."""
         return start.callSid, message.streamSid
 

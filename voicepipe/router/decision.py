@@ -57,7 +57,7 @@ class PricedPlan:
         return self.read_usd * input_share + self.written_usd
 
 
-class Decision(NamedTuple):
+class RoutingDecision(NamedTuple):
     """A plan, and the request that it was made for: one is made for each request."""
 
     plan: RacePlan

@@ -49,7 +49,7 @@ DRIFT: Final = 0.004
 
 
 @dataclass(slots=True)
-class Hold:
+class BudgetHold:
     """The money of a budget that one running turn holds."""
 
     usd: float
@@ -104,12 +104,12 @@ class HedgeBudget:
             self.level_usd = max(self.level_usd, min(hedge_usd + self.reserved_usd, self._capacity_usd))
         self._is_new = False
 
-    def hold(self, usd: float) -> Hold:
+    def hold(self, usd: float) -> BudgetHold:
         """Hold the worst-case cost of a turn that begins."""
         self._held_usd += usd
-        return Hold(usd)
+        return BudgetHold(usd)
 
-    def release(self, hold: Hold, *, all_but_usd: float = 0.0) -> None:
+    def release(self, hold: BudgetHold, *, all_but_usd: float = 0.0) -> None:
         """Release what a turn holds, but for what it may still cost."""
         if (released_usd := hold.usd - max(0.0, all_but_usd)) > 0:
             self._held_usd -= released_usd

@@ -13,8 +13,8 @@ import numpy as np
 from voicepipe.router.affinity import Affinity, SessionAffinity, warm_specs
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.circuit_breaker import CircuitBreaker
-from voicepipe.router.decision import Decision, PlanOptions
-from voicepipe.router.hedge_budget import HedgeBudget, Hold
+from voicepipe.router.decision import PlanOptions, RoutingDecision
+from voicepipe.router.hedge_budget import BudgetHold, HedgeBudget
 from voicepipe.router.hedging import PlanBasis
 from voicepipe.router.latency_stats import LatencyStats
 from voicepipe.router.options import RouterOptions
@@ -138,7 +138,7 @@ class Pool:
 
     # --- deciding -----------------------------------------------------------------------------
 
-    def decide(self, query: RoutingQuery, now_ms: float, *, within_budget: bool = True) -> Decision:
+    def decide(self, query: RoutingQuery, now_ms: float, *, within_budget: bool = True) -> RoutingDecision:
         """Decide which models to start when; or what would be best without a budget, `within_budget` false."""
         table = self._table(query.deadline_ms, now_ms)
         remembered = self._stats.affinity.of(query.session)
@@ -164,7 +164,7 @@ class Pool:
             left_out = tuple(each for each in healthy if each not in ordered)
             plan = replace(plan, reserve=plan.reserve + left_out)
         is_down = healthy[0] is not self.candidates[0]
-        return Decision(plan, warm, bool(warm), min(remembered.n_turns, LAST_TURN), worst_usd, is_down, probe)
+        return RoutingDecision(plan, warm, bool(warm), min(remembered.n_turns, LAST_TURN), worst_usd, is_down, probe)
 
     def _healthy(self, now_ms: float) -> tuple[Candidates, Candidate | None]:
         """Return the healthy models, or all if none is healthy; and the model to probe."""
@@ -291,7 +291,9 @@ class Pool:
 
     # --- learning -----------------------------------------------------------------------------
 
-    def learn(self, query: RoutingQuery, decision: Decision, race: Race, now_ms: float, *, n_tokens: float) -> None:
+    def learn(
+        self, query: RoutingQuery, decision: RoutingDecision, race: Race, now_ms: float, *, n_tokens: float
+    ) -> None:
         """Learn from a race that is decided or abandoned: record the time of each model that was started."""
         self._n_turns += 1
         for each in race.attempts:
@@ -307,11 +309,11 @@ class Pool:
         spoke = race.winner.candidate.spec if race.winner else ""
         self._stats.affinity.record(query.session, requested, spoke, n_tokens, now_ms)
 
-    def begin(self, decision: Decision) -> Hold:
+    def begin(self, decision: RoutingDecision) -> BudgetHold:
         """Hold the worst-case cost of a turn, until its race is `decided`."""
         return self.hedge_budget.hold(decision.worst_usd)
 
-    def decided(self, hold: Hold, hedge_usd: float) -> None:
+    def decided(self, hold: BudgetHold, hedge_usd: float) -> None:
         """Release what a turn holds for calls that its decided race has not started.
 
         Args:
@@ -323,7 +325,7 @@ class Pool:
         """Return the input and output tokens of a turn whose answer is not complete: the output of a usual turn."""
         return input_tokens or self._tokens[0], self._tokens[1]
 
-    def spent(self, decision: Decision, hold: Hold, hedge_usd: float, tokens: tuple[float, float]) -> None:
+    def spent(self, decision: RoutingDecision, hold: BudgetHold, hedge_usd: float, tokens: tuple[float, float]) -> None:
         """Record a turn that has begun: its tokens, and its cost above the first choice alone, without failovers."""
         read, written = self._tokens
         self._tokens = (read + TOKEN_MEMORY * (tokens[0] - read), written + TOKEN_MEMORY * (tokens[1] - written))

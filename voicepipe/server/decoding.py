@@ -128,7 +128,7 @@ class DecodedRecording:
 
 def _refused(payload: bytes) -> UnreadableSound:
     try:
-        refusal = msgspec.json.decode(payload, type=process.Refusal)
+        refusal = msgspec.json.decode(payload, type=process.DecodeRefusal)
     except msgspec.DecodeError:
         return UnreadableSound(BROKEN)
     return (TooLong if refusal.too_long else UnreadableSound)(refusal.why)

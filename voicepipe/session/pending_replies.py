@@ -12,7 +12,7 @@ from voicepipe.protocol.extensions import Resume
 from voicepipe.session.snapshot import OpenReply, OpenTurn, SessionSnapshot
 from voicepipe.session.snapshot_restore import (
     Continuation,
-    Received,
+    ReceivedOutput,
     continuation,
     grown,
     is_newer,
@@ -112,7 +112,7 @@ class PendingReplies:
         places = {item.id: place + 1 for place, item in enumerate(self.items)} | {ROOT: 0}
         self.items.insert(places.get(event.after or "", len(self.items)), event.item)
 
-    def add_received(self, received: Received) -> None:
+    def add_received(self, received: ReceivedOutput) -> None:
         """Add what a client has received beyond what the store knows: these words are in the history, and are not said
         again. All answers before them came as a whole."""
         place = next((place for place, item in enumerate(self.items) if item.id == received.item_id), None)
@@ -126,14 +126,14 @@ class PendingReplies:
         elif place is None and received.text is not None:
             self._add_newer(received)
 
-    def _received(self, answer: _PendingReply, received: Received) -> None:
+    def _received(self, answer: _PendingReply, received: ReceivedOutput) -> None:
         """Record how far an answer has come: those before it are over, and of those behind it nothing has come."""
         self.answers = self.answers[self.answers.index(answer) :]
         answer.received_ms = received.ms
         for later in self.answers[1:]:
             later.received_ms = 0
 
-    def _add_newer(self, received: Received) -> None:
+    def _add_newer(self, received: ReceivedOutput) -> None:
         """Add an answer that the store does not know. It is the first one that had not begun."""
         due = next((each for each in self.answers if each.reply is None), None)
         if due is None and not is_newer(received.item_id, self.state):
@@ -240,6 +240,6 @@ def takeover_events(
     """
     answers = PendingReplies.of(state, reply)
     answers.add_sent(sent)
-    for received in () if request is None else Received.all_of(request):
+    for received in () if request is None else ReceivedOutput.all_of(request):
         answers.add_received(received)
     return answers.events()

@@ -42,7 +42,7 @@ from voicepipe.session.shutdown import (
     end_on_request,
     expired,
 )
-from voicepipe.session.sides import Answering, Listening, Shared
+from voicepipe.session.sides import Answering, SharedParts, UserInput
 from voicepipe.session.snapshot import AgentChanged, VariablesSet
 from voicepipe.session.snapshot_writer import SnapshotWriter
 from voicepipe.session.socket import ClientSocket
@@ -62,7 +62,7 @@ from voicepipe.turn.journal import Opening
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.redaction import redacted_notification, redacted_record
 from voicepipe.turn.settings import CoreSettings
-from voicepipe.turn.states import User
+from voicepipe.turn.states import UserState
 
 _Report = TypeVar("_Report")
 
@@ -98,7 +98,7 @@ class Session:
         self._greeter = Greeter(greeting, self._recorded, post, waits_for_hook=ports.hooks is not None)
         self.items = ports.items
         self._retrieved_audio = RetrievedAudio(self.items, self._wire, self._read_limit)
-        shared = Shared(
+        shared = SharedParts(
             grant=grant,
             config=config,
             stages=stages,
@@ -112,7 +112,7 @@ class Session:
             post=post,
         )
         speech = shared.speech_session()
-        self._listening = Listening.of(shared, speech)
+        self._listening = UserInput.of(shared, speech)
         self._answering = Answering.of(shared, speech, self._listening)
         # Held here too, for the commands and the audio of each frame.
         self._audio_input, self._scoring = self._listening.audio_input, self._listening.scoring
@@ -327,7 +327,7 @@ class Session:
 
     def _takes_sound(self) -> bool:
         """Return whether the user's audio is processed: not if the session is about to end, except in mid-utterance."""
-        return self._ending_requests.ending is None or self._core.user.state in (User.SPEAKING, User.HOLDING)
+        return self._ending_requests.ending is None or self._core.user.state in (UserState.SPEAKING, UserState.HOLDING)
 
     def _leave(self) -> None:
         """Close every turn while the tasks still run: some take long to end, and no new one may begin meanwhile."""

@@ -34,7 +34,7 @@ from voicepipe.turn.core import Core
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
+class SharedParts:
     """The parts that both sides of a session use."""
 
     grant: SessionGrant
@@ -57,7 +57,7 @@ class Shared:
 
 
 @dataclass(frozen=True, slots=True)
-class Listening:
+class UserInput:
     """The user's side: the audio, its transcripts, and the scores of pauses."""
 
     audio_input: AudioInput
@@ -66,7 +66,7 @@ class Listening:
     recorded_items: RecordedItems
 
     @classmethod
-    def of(cls, shared: Shared, speech: SpeechSession) -> Listening:
+    def of(cls, shared: SharedParts, speech: SpeechSession) -> UserInput:
         """Return the user's side of a session; `speech` gets the user's audio too."""
         stages, post, capabilities = shared.stages, shared.post, shared.stages.transcriber.capabilities
         scoring = EndpointScoring(
@@ -110,7 +110,7 @@ class Answering:
     summaries: Summaries
 
     @classmethod
-    def of(cls, shared: Shared, speech: SpeechSession, listening: Listening) -> Answering:
+    def of(cls, shared: SharedParts, speech: SpeechSession, listening: UserInput) -> Answering:
         """Return the agent's side of a session. `listening` gets the agent's audio, to know its echo."""
         grant, stages, ports, core, post = shared.grant, shared.stages, shared.ports, shared.core, shared.post
         prompt_builder = PromptBuilder(
@@ -140,7 +140,7 @@ class Answering:
         summaries = Summaries(stages.summary_model, grant, post, ports.costs.charge, Redactor(stages.redact_for_llm))
         return cls(speech, prompt_builder, voices, Preparation(voices), replies, summaries)
 
-    def stage_users(self, listening: Listening) -> StageUsers:
+    def stage_users(self, listening: UserInput) -> StageUsers:
         """Return the parts of both sides that another agent's stages replace."""
         return StageUsers(self.prompt_builder, self.voices, self.replies, listening.audio_input, self.speech)
 

@@ -41,7 +41,7 @@ NO_RESULT: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class ReceivedOutput:
     """The last output that a client has received, as the client reports it. The store may have less."""
 
     item_id: str
@@ -54,7 +54,7 @@ class Received:
     is_done: bool = False
 
     @classmethod
-    def of(cls, request: Resume) -> Received | None:
+    def of(cls, request: Resume) -> ReceivedOutput | None:
         """Return what a client says of its last output when it resumes; None: nothing."""
         if request.received_item_id is None:
             return None
@@ -62,7 +62,7 @@ class Received:
         return cls(request.received_item_id, request.received_ms, **last)
 
     @classmethod
-    def all_of(cls, request: Resume) -> tuple[Received, ...]:
+    def all_of(cls, request: Resume) -> tuple[ReceivedOutput, ...]:
         """Return what a client says of all items when it resumes, in order."""
         last = cls.of(request)
         whole = (cls(each.item_id, each.ms, each.text, is_done=True) for each in request.received_items)
@@ -76,7 +76,7 @@ def is_newer(item_id: str, state: SessionSnapshot) -> bool:
     return kind == "item" and number.isdecimal() and n_given < int(number) <= n_given + IDS_LEFT_OUT
 
 
-def grown(item: Item, received: Received) -> Item:
+def grown(item: Item, received: ReceivedOutput) -> Item:
     """Return an item with what the client has received of it beyond what the store knows."""
     text = received.text or ""
     known = item.text() if isinstance(item, Message) else ""
@@ -86,7 +86,7 @@ def grown(item: Item, received: Received) -> Item:
     return received_message(received, "" if is_more else text_after(known, text))
 
 
-def received_message(received: Received, rest: str = "") -> Message:
+def received_message(received: ReceivedOutput, rest: str = "") -> Message:
     """Return the message that a client has received; `rest`: its words behind these."""
     known = received.text or ""
     text = " ".join(part for part in (known, rest) if part)

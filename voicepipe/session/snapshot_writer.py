@@ -37,7 +37,7 @@ from voicepipe.turn import notifications as a
 from voicepipe.turn.core import Core
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import ReplySettings
-from voicepipe.turn.states import User
+from voicepipe.turn.states import UserState
 
 PAUSE_S: Final = 0.2
 """Time between two writes while a reply grows: what changes meanwhile is written once."""
@@ -190,7 +190,7 @@ class SnapshotWriter:
 
     def state(self, core: Core, input_received_ms: int, now_ms: int) -> SessionSnapshot:
         """Return the state as it is now. While the user speaks, those words are no item yet."""
-        if core.user.state is User.QUIET and not core.user.utterances.pending:
+        if core.user.state is UserState.QUIET and not core.user.utterances.pending:
             self._input_received_ms = input_received_ms
         generation = 0 if self.restored is None else self.restored.generation + 1
         return snapshot_of(

@@ -11,7 +11,7 @@ import msgspec
 from voicepipe import clock
 from voicepipe.protocol.extensions import Resume
 from voicepipe.session.snapshot import LEFT, MOVED, OpenTurn, SessionSnapshot, encoded_record, read_records
-from voicepipe.session.snapshot_restore import Received, is_newer
+from voicepipe.session.snapshot_restore import ReceivedOutput, is_newer
 from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
 from voicepipe.turn.context import TurnContext
@@ -77,7 +77,7 @@ def unstored_records(
     closed = tuple(_shifted(each, later_ms) for each in read_records(state.closed_records))
     found = {each.id: _moved(_shifted(each, later_ms)) for each in read_records(state.open_records)}
     known = takeover_events | {*found, *(each.id for each in closed)}
-    received = () if request is None else Received.all_of(request)
+    received = () if request is None else ReceivedOutput.all_of(request)
     for turn in (state.turn, *(each.turn for each in state.queued)):
         if turn is not None and turn.id not in known:
             found[turn.id] = _received_elsewhere(turn, state, received, context)
@@ -110,7 +110,7 @@ def _shifted(record: TurnRecord, later_ms: int) -> TurnRecord:
 
 
 def _received_elsewhere(
-    turn: OpenTurn, state: SessionSnapshot, received: tuple[Received, ...], context: TurnContext
+    turn: OpenTurn, state: SessionSnapshot, received: tuple[ReceivedOutput, ...], context: TurnContext
 ) -> TurnRecord:
     """Return the record of an answer that its client has received as a whole, and of which no mark is known.
 

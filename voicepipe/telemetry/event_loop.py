@@ -64,7 +64,7 @@ class EventLoopOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Stall:
+class LoopStall:
     """A time in which the loop was blocked."""
 
     from_ms: int
@@ -97,7 +97,7 @@ class EventLoopFigures:
     n_stalls: int
     """Stalls of `stall_ms` and longer."""
 
-    last_stall: Stall | None
+    last_stall: LoopStall | None
     gc_pauses: tuple[int, int, int]
     """Pauses of the garbage collector, by generation."""
 
@@ -144,7 +144,7 @@ class EventLoopMonitor:
         """(when in us, the thread's CPU time in us) of the latest samples."""
 
         self._n_stalls = 0
-        self._last_stall: Stall | None = None
+        self._last_stall: LoopStall | None = None
         self.stalls = StallLog()
         """The stalls of `report_ms` and longer."""
 
@@ -248,7 +248,7 @@ class EventLoopMonitor:
         if stall_ms >= self._options.stall_ms:
             sampled_us, stack = self._stack_sample
             was_sampled = sampled_us == due_us
-            self._last_stall = Stall(now_ms - stall_ms, stall_ms, stack if was_sampled else ())
+            self._last_stall = LoopStall(now_ms - stall_ms, stall_ms, stack if was_sampled else ())
             self._n_stalls += 1
             # A loop without a sampled stack that used no CPU was idle: the machine did not run it.
             if not was_sampled and cpu_ms >= LONG_CPU_MS:

@@ -47,7 +47,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class WaterfallRow:
     """A stage: when it ran, and when the user waited for it."""
 
     stage: str
@@ -89,7 +89,7 @@ class Waterfall:
     end_ms: int
     """The end of the last row."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[WaterfallRow, ...]
     waits: tuple[Wait, ...]
     unattributed_ms: int
     breach: Breach | None
@@ -152,13 +152,15 @@ def _later_ends(record: TurnRecord) -> dict[str, str]:
     return {stage: mark for stage, mark in ends.items() if not (fixed and stage == "endpoint")}
 
 
-def _row(stage: StageSpan, end_ms: int, waits: tuple[Wait, ...]) -> Row:
+def _row(stage: StageSpan, end_ms: int, waits: tuple[Wait, ...]) -> WaterfallRow:
     own = tuple(wait.span for wait in waits if wait.stage == stage.stage)
     # Where the loop was blocked the stage's own time is in pieces, and so is the server's.
     span = Span(min(end_ms - stage.duration_ms, *(piece.start_ms for piece in own), end_ms), end_ms)
     critical = _lasting(Span(max(wait.start_ms, span.start_ms), min(wait.end_ms, span.end_ms)) for wait in own)
     held = _lasting(Span(max(wait.start_ms, span.end_ms), wait.end_ms) for wait in own)
-    return Row(stage.stage, span, critical, held, stage.duration_ms, stage.limit_ms, stage.verdict, stage.owner)
+    return WaterfallRow(
+        stage.stage, span, critical, held, stage.duration_ms, stage.limit_ms, stage.verdict, stage.owner
+    )
 
 
 def _lasting(spans: Iterable[Span]) -> tuple[Span, ...]:

@@ -13,7 +13,7 @@ from voicepipe.turn.events import Event, TimePassed
 from voicepipe.turn.notifications import Notification
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import CoreSettings, TurnSettings
-from voicepipe.turn.states import Agent, Move, User
+from voicepipe.turn.states import AgentState, Move, UserState
 
 SESSION = "s"
 
@@ -72,11 +72,11 @@ class CoreDriver:
         self.commands += commands
         return list(commands)
 
-    def agent_state(self) -> Agent:
+    def agent_state(self) -> AgentState:
         """Return the agent's state: a method, so that type checkers do not narrow it to the last answer."""
         return self.core.agent.state
 
-    def user_state(self) -> User:
+    def user_state(self) -> UserState:
         """Return the user's state."""
         return self.core.user.state
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from voicepipe.turn import events as e
-from voicepipe.turn.states import Agent, Move, State, User
+from voicepipe.turn.states import AgentState, Move, State, UserState
 
 _Rows = dict[tuple[State, type], frozenset[State]]
 
@@ -47,59 +47,63 @@ def _rows(*groups: tuple[State, tuple[type, ...], State]) -> _Rows[State]:
     return table
 
 
-USER_TRANSITIONS: Final[_Rows[User]] = _rows(
-    (User.QUIET, (e.SpeechStarted,), User.SPEAKING),
-    (User.QUIET, (*_TAKE, *_PLAYED), User.SPEAKING),
-    (User.SPEAKING, (e.SpeechPaused, e.TranscriptFinished, e.TranscriptGrew, e.CommitRequested), User.HOLDING),
-    (User.SPEAKING, _PLAYED, User.HOLDING),
-    (User.SPEAKING, (e.TimePassed,), User.ENDED),
-    (User.SPEAKING, (*_PUT_AWAY, e.UserLeft), User.QUIET),
-    (User.HOLDING, (e.SpeechStarted, e.TimePassed), User.SPEAKING),
-    (User.HOLDING, (e.SilenceGrew, e.TimePassed), User.ENDED),
-    (User.HOLDING, (*_PUT_AWAY, e.UserLeft), User.QUIET),
-    (User.HOLDING, _NO_WORDS, User.QUIET),
-    (User.ENDED, (e.SpeechStarted,), User.SPEAKING),
-    (User.ENDED, (e.SpeechStarted, e.SilenceGrew, e.UserLeft, *_TRANSCRIPT), User.QUIET),
-    (User.ENDED, (*_OUTPUT, *_BREAK, e.CancelRequested), User.QUIET),
+USER_TRANSITIONS: Final[_Rows[UserState]] = _rows(
+    (UserState.QUIET, (e.SpeechStarted,), UserState.SPEAKING),
+    (UserState.QUIET, (*_TAKE, *_PLAYED), UserState.SPEAKING),
+    (
+        UserState.SPEAKING,
+        (e.SpeechPaused, e.TranscriptFinished, e.TranscriptGrew, e.CommitRequested),
+        UserState.HOLDING,
+    ),
+    (UserState.SPEAKING, _PLAYED, UserState.HOLDING),
+    (UserState.SPEAKING, (e.TimePassed,), UserState.ENDED),
+    (UserState.SPEAKING, (*_PUT_AWAY, e.UserLeft), UserState.QUIET),
+    (UserState.HOLDING, (e.SpeechStarted, e.TimePassed), UserState.SPEAKING),
+    (UserState.HOLDING, (e.SilenceGrew, e.TimePassed), UserState.ENDED),
+    (UserState.HOLDING, (*_PUT_AWAY, e.UserLeft), UserState.QUIET),
+    (UserState.HOLDING, _NO_WORDS, UserState.QUIET),
+    (UserState.ENDED, (e.SpeechStarted,), UserState.SPEAKING),
+    (UserState.ENDED, (e.SpeechStarted, e.SilenceGrew, e.UserLeft, *_TRANSCRIPT), UserState.QUIET),
+    (UserState.ENDED, (*_OUTPUT, *_BREAK, e.CancelRequested), UserState.QUIET),
 )
 """(state, event) -> states that may follow. An event that is not named leaves the user's state unchanged."""
 
-AGENT_TRANSITIONS: Final[_Rows[Agent]] = _rows(
-    (Agent.IDLE, (e.SilenceCommitted, e.GreetingDue, e.ToolFinished), Agent.PREPARING),
-    (Agent.IDLE, _FREE, Agent.PREPARING),
-    (Agent.PREPARING, _OUTPUT, Agent.READY),
-    (Agent.PREPARING, (*_BREAK, *_PUT_AWAY, *_REVISE, e.CancelRequested, e.UserLeft), Agent.IDLE),
-    (Agent.READY, (*_OUTPUT, e.SilenceGrew, e.TimePassed), Agent.SPEAKING),
-    (Agent.READY, (*_BREAK, *_PUT_AWAY, *_REVISE, e.CancelRequested, e.UserLeft), Agent.IDLE),
-    (Agent.SPEAKING, (*_BREAK, *_COMPLETE, e.SilenceGrew, e.OutputSent), Agent.IDLE),
+AGENT_TRANSITIONS: Final[_Rows[AgentState]] = _rows(
+    (AgentState.IDLE, (e.SilenceCommitted, e.GreetingDue, e.ToolFinished), AgentState.PREPARING),
+    (AgentState.IDLE, _FREE, AgentState.PREPARING),
+    (AgentState.PREPARING, _OUTPUT, AgentState.READY),
+    (AgentState.PREPARING, (*_BREAK, *_PUT_AWAY, *_REVISE, e.CancelRequested, e.UserLeft), AgentState.IDLE),
+    (AgentState.READY, (*_OUTPUT, e.SilenceGrew, e.TimePassed), AgentState.SPEAKING),
+    (AgentState.READY, (*_BREAK, *_PUT_AWAY, *_REVISE, e.CancelRequested, e.UserLeft), AgentState.IDLE),
+    (AgentState.SPEAKING, (*_BREAK, *_COMPLETE, e.SilenceGrew, e.OutputSent), AgentState.IDLE),
     (
-        Agent.SPEAKING,
+        AgentState.SPEAKING,
         (e.CancelRequested, e.ItemTruncateRequested, e.PlaybackReported, e.ConnectionResumed, e.UserLeft),
-        Agent.IDLE,
+        AgentState.IDLE,
     ),
-    (Agent.SPEAKING, (e.SpeechStarted,), Agent.DUCKED),
-    (Agent.SPEAKING, (e.SpeechStarted,), Agent.READY),
-    (Agent.READY, (*_NO_WORDS, e.ClearRequested, e.SettingsChanged), Agent.SPEAKING),
-    (Agent.DUCKED, _GO_ON, Agent.SPEAKING),
-    (Agent.DUCKED, _PLAYED, Agent.IDLE),
-    (Agent.DUCKED, _TAKE, Agent.INTERRUPTED),
-    (Agent.SPEAKING, (e.SpeechStarted, *_TAKE), Agent.INTERRUPTED),
-    (Agent.INTERRUPTED, (e.SpeechStarted, *_TAKE), Agent.IDLE),
-    (Agent.IDLE, (e.ItemTruncateRequested, e.PlaybackReported, e.ConnectionResumed), Agent.PREPARING),
-    (Agent.SPEAKING, (e.ClearRequested,), Agent.PREPARING),
-    (Agent.PREPARING, (e.SpeechWentOn, e.TranscriptGrew), Agent.IDLE),
-    (Agent.READY, (e.SpeechWentOn, e.TranscriptGrew), Agent.IDLE),
+    (AgentState.SPEAKING, (e.SpeechStarted,), AgentState.DUCKED),
+    (AgentState.SPEAKING, (e.SpeechStarted,), AgentState.READY),
+    (AgentState.READY, (*_NO_WORDS, e.ClearRequested, e.SettingsChanged), AgentState.SPEAKING),
+    (AgentState.DUCKED, _GO_ON, AgentState.SPEAKING),
+    (AgentState.DUCKED, _PLAYED, AgentState.IDLE),
+    (AgentState.DUCKED, _TAKE, AgentState.INTERRUPTED),
+    (AgentState.SPEAKING, (e.SpeechStarted, *_TAKE), AgentState.INTERRUPTED),
+    (AgentState.INTERRUPTED, (e.SpeechStarted, *_TAKE), AgentState.IDLE),
+    (AgentState.IDLE, (e.ItemTruncateRequested, e.PlaybackReported, e.ConnectionResumed), AgentState.PREPARING),
+    (AgentState.SPEAKING, (e.ClearRequested,), AgentState.PREPARING),
+    (AgentState.PREPARING, (e.SpeechWentOn, e.TranscriptGrew), AgentState.IDLE),
+    (AgentState.READY, (e.SpeechWentOn, e.TranscriptGrew), AgentState.IDLE),
     # An earlier reply may still be playing while the next one is generated, and goes on when the next one is dropped.
-    (Agent.SPEAKING, _FREE, Agent.PREPARING),
-    (Agent.PREPARING, (*_BREAK, *_PUT_AWAY, *_REVISE, e.CancelRequested), Agent.SPEAKING),
-    (Agent.READY, (*_BREAK, *_PUT_AWAY, *_REVISE, e.CancelRequested), Agent.SPEAKING),
+    (AgentState.SPEAKING, _FREE, AgentState.PREPARING),
+    (AgentState.PREPARING, (*_BREAK, *_PUT_AWAY, *_REVISE, e.CancelRequested), AgentState.SPEAKING),
+    (AgentState.READY, (*_BREAK, *_PUT_AWAY, *_REVISE, e.CancelRequested), AgentState.SPEAKING),
 )
 """(state, event) -> states that may follow."""
 
 
-def may_follow(source: User | Agent, event: type) -> frozenset[User] | frozenset[Agent]:
+def may_follow(source: UserState | AgentState, event: type) -> frozenset[UserState] | frozenset[AgentState]:
     """Return the states that the table allows after this kind of event; an empty set means that it moves nothing."""
-    if isinstance(source, User):
+    if isinstance(source, UserState):
         return USER_TRANSITIONS.get((source, event), frozenset())
     return AGENT_TRANSITIONS.get((source, event), frozenset())
 

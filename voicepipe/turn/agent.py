@@ -18,8 +18,8 @@ from voicepipe.turn.conversation import ClauseSound, FunctionCall, Item
 from voicepipe.turn.model_input import input_tokens_of
 from voicepipe.turn.record import attribution
 from voicepipe.turn.record.values import FailedStage, Outcome, TokenCount
-from voicepipe.turn.responses import Playback
-from voicepipe.turn.states import Agent, Gate
+from voicepipe.turn.responses import PlaybackModel
+from voicepipe.turn.states import AgentState, Gate
 from voicepipe.turn.turn import Turn
 
 
@@ -27,13 +27,13 @@ class AgentSide:
     """Run one reply at a time, and close its turn. Out-of-band replies, which join no history, run beside it."""
 
     def __init__(self, context: TurnContext) -> None:
-        self.state = Agent.IDLE
+        self.state = AgentState.IDLE
         self._context = context
         self.has_spoken = False
         """A reply has begun since the agent was last prompted by the idle timeout."""
 
         self.replies = context.replies
-        self._playback = Playback()
+        self._playback = PlaybackModel()
 
     @property
     def turn(self) -> Turn | None:
@@ -61,7 +61,7 @@ class AgentSide:
         self.replies.start(turn)
         if turn.settings.in_conversation:
             self.has_spoken = True
-            self._move(Agent.PREPARING)
+            self._move(AgentState.PREPARING)
         if self._context.settings.languages:
             turn.settings = languages.in_language(self._context, turn.settings)
         turn.reply.item_id = self._context.new_id("item")
@@ -77,7 +77,7 @@ class AgentSide:
     def open_gate(self, turn: Turn, now_ms: int) -> None:
         """Release the held output."""
         if turn.reply.gate is Gate.SUSPENDED:
-            self._move(Agent.SPEAKING)
+            self._move(AgentState.SPEAKING)
             soft_reply.go_on(self._context, turn, now_ms, current=turn is self.turn)
             self._go_on(turn, now_ms)
             return
@@ -87,7 +87,7 @@ class AgentSide:
         self._context.learned.speculation.output_released(turn, now_ms)
         self._context.timers.output_came(turn.number)
         if turn is self.turn:
-            self._move(Agent.SPEAKING)
+            self._move(AgentState.SPEAKING)
         responses.start_items(self._context, turn)
         held = soft_reply.opening(self._context, turn, now_ms, current=turn is self.turn)
         self._context.issue(OpenGate(turn.number, turn.reply.revision, turn.reply.response_id, *held))
@@ -97,14 +97,14 @@ class AgentSide:
 
     def may_take_back(self, turn: Turn, now_ms: int) -> bool:
         """Return whether the user's voice may take back the end of this turn, whose reply is audible or about to be."""
-        return self.turn is turn and self.state is Agent.SPEAKING and soft_reply.may_take_back(turn, now_ms)
+        return self.turn is turn and self.state is AgentState.SPEAKING and soft_reply.may_take_back(turn, now_ms)
 
     def suspend(self, turn: Turn, now_ms: int) -> None:
         """Stop a reply at the point that the user heard. It may go on from there, unlike a reply before it."""
         for tail in tuple(self.replies.tails):
             self.give_up(tail, "interrupted", "turn_detected", now_ms, client_reason="turn_detected")
         soft_reply.suspend(self._context, turn, now_ms)
-        self._move(Agent.READY)
+        self._move(AgentState.READY)
         self.fall_silent(now_ms)
 
     def finalize(self, now_ms: int) -> None:
@@ -150,7 +150,9 @@ class AgentSide:
         """Add text. An audio reply waits for its audio."""
         turn.record_delta(now_ms)
         turn.reply.text += event.text
-        if self.state is Agent.READY:  # a reply of function calls alone waits for a certain end, and one of words not
+        if (
+            self.state is AgentState.READY
+        ):  # a reply of function calls alone waits for a certain end, and one of words not
             self._context.transitions.changed = True
         self._step(turn, now_ms, ready=not turn.settings.audible)
 
@@ -290,18 +292,18 @@ class AgentSide:
 
     def duck(self) -> None:
         """Mark the reply as ducked: a user speaks over it, and whether this is an interruption is undecided."""
-        if self.state is Agent.SPEAKING:
-            self._move(Agent.DUCKED)
+        if self.state is AgentState.SPEAKING:
+            self._move(AgentState.DUCKED)
 
     def unduck(self) -> None:
         """Unmark it: there was no interruption."""
-        if self.state is Agent.DUCKED:
-            self._move(Agent.SPEAKING)
+        if self.state is AgentState.DUCKED:
+            self._move(AgentState.SPEAKING)
 
     def interrupt(self, now_ms: int) -> None:
         """Stop the reply at the point that the user heard: the user interrupts."""
-        if self.state in (Agent.SPEAKING, Agent.DUCKED):
-            self._move(Agent.INTERRUPTED)
+        if self.state in (AgentState.SPEAKING, AgentState.DUCKED):
+            self._move(AgentState.INTERRUPTED)
         for turn in self.replies.of_conversation:
             outcome: Outcome = "interrupted" if turn.reply.gate is Gate.OPEN else "abandoned"
             self.give_up(turn, outcome, "turn_detected", now_ms, client_reason="turn_detected")
@@ -381,8 +383,8 @@ class AgentSide:
         elif turn is not self.turn:
             if ready:
                 self.open_gate(turn, now_ms)
-        elif ready and self.state is Agent.PREPARING:
-            self._move(Agent.READY)
+        elif ready and self.state is AgentState.PREPARING:
+            self._move(AgentState.READY)
             self._context.timers.output_came(turn.number)
 
     def _go_on(self, turn: Turn, now_ms: int) -> None:
@@ -464,14 +466,14 @@ class AgentSide:
     def _drop_current(self) -> None:
         """Drop the running reply; an earlier reply may still be playing."""
         self.replies.drop_current()
-        playing = Agent.DUCKED if self.state is Agent.DUCKED else Agent.SPEAKING
-        self._move(Agent.IDLE if self.turn is None else playing)
+        playing = AgentState.DUCKED if self.state is AgentState.DUCKED else AgentState.SPEAKING
+        self._move(AgentState.IDLE if self.turn is None else playing)
 
     def fall_silent(self, now_ms: int) -> None:
         """Flush playback after a cut: the client's buffer holds only what the other replies have sent."""
         self._playback.flush(max([now_ms, *(turn.audio.plays_until_ms for turn in self.replies.all)]))
 
-    def _move(self, to: Agent) -> None:
+    def _move(self, to: AgentState) -> None:
         self.state = self._context.transitions.move(self.state, to)
 
 

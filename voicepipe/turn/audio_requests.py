@@ -9,7 +9,7 @@ from voicepipe.turn import notifications as a
 from voicepipe.turn.commands import DropAudio
 from voicepipe.turn.context import TurnContext
 from voicepipe.turn.record import attribution
-from voicepipe.turn.states import User
+from voicepipe.turn.states import UserState
 from voicepipe.turn.turn import Turn
 from voicepipe.turn.user import UserSide
 
@@ -26,7 +26,7 @@ class AudioRequests:
     def commit_requested(self, event: e.CommitRequested, now_ms: int) -> Turn | None:
         """End the turn for the client; return it, or None when there was nothing to commit."""
         utterance = self._user.utterance
-        open_states = (User.SPEAKING, User.HOLDING)
+        open_states = (UserState.SPEAKING, UserState.HOLDING)
         has_speech = utterance is not None and (self._user.manual or self._user.state in open_states)
         if not has_speech or utterance is None or event.buffered_ms < MIN_COMMIT_MS:
             self._context.refuse(
@@ -38,7 +38,7 @@ class AudioRequests:
         speaking = self._user.turn if self._user.state in open_states else None
         turn = speaking or self._context.new_turn("commit")
         turn.add(utterance)
-        if self._user.state is not User.HOLDING or self._user.only_stt_reports:
+        if self._user.state is not UserState.HOLDING or self._user.only_stt_reports:
             utterance.pauses += 1
             utterance.audio_end_ms = utterance.audio_start_ms + event.buffered_ms
             turn.marks[attribution.VOICED_LAST] = now_ms if event.last_voiced_ms is None else event.last_voiced_ms
@@ -55,7 +55,7 @@ class AudioRequests:
 
     def clear_requested(self) -> Turn | None:
         """Drop the audio that is not committed; return the turn that is dropped with it, if one had begun."""
-        dropped = self._user.turn if self._user.state in (User.SPEAKING, User.HOLDING) else None
+        dropped = self._user.turn if self._user.state in (UserState.SPEAKING, UserState.HOLDING) else None
         self._context.issue(DropAudio())
         self._context.notify(a.AudioCleared())
         if dropped is not None:
@@ -71,7 +71,7 @@ class AudioRequests:
             if self._user.manual and self._user.utterance is None:
                 self._user.begin_manual()
             return None
-        dropped = self._user.turn if self._user.state in (User.SPEAKING, User.HOLDING) else None
+        dropped = self._user.turn if self._user.state in (UserState.SPEAKING, UserState.HOLDING) else None
         if dropped is not None:
             self._user.drop_turn()
         if dropped is not None or was_manual:

@@ -19,7 +19,7 @@ from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.record import attribution
 from voicepipe.turn.reply import FILLER
 from voicepipe.turn.reply_queue import Answers
-from voicepipe.turn.states import Gate, User
+from voicepipe.turn.states import Gate, UserState
 from voicepipe.turn.turn import Turn
 from voicepipe.turn.user import UserSide
 
@@ -72,7 +72,7 @@ class BudgetActions:
         There is none while the user speaks or another turn is being answered: the conversation goes on by itself.
         """
         failed, self._context.turns.failed = self._context.turns.failed, []
-        taken = self._context.replies.busy or any(self._answers.n_queued) or self._user.state is not User.QUIET
+        taken = self._context.replies.busy or any(self._answers.n_queued) or self._user.state is not UserState.QUIET
         if not failed or taken:
             return False
         apology = self._context.new_turn("apology")
@@ -184,7 +184,7 @@ class BudgetActions:
     def _may_fill_tool_time(self, turn: Turn) -> bool:
         """Return whether the user has waited in silence for this turn's answer, and waits on."""
         phrase = languages.filler_of(self._context, turn.settings)
-        silent = self._user.state is User.QUIET and attribution.FIRST_SOUND not in turn.marks
+        silent = self._user.state is UserState.QUIET and attribution.FIRST_SOUND not in turn.marks
         silent = silent and turn.outcome in (None, "completed")  # a reply that was stopped says no more
         alone = not (self._filled or self._filled_before or turn.filler.words)
         return bool(phrase) and phrase in self._context.phrases and silent and alone

@@ -26,7 +26,7 @@ from voicepipe.turn.reply_queue import Answers
 from voicepipe.turn.server_tools import ServerTools
 from voicepipe.turn.settings import CoreSettings, TurnSettings
 from voicepipe.turn.soft_start import SoftStarts
-from voicepipe.turn.states import Agent, Gate, Revisable, User
+from voicepipe.turn.states import AgentState, Gate, Revisable, UserState
 from voicepipe.turn.turn import Turn
 from voicepipe.turn.user import UserSide
 from voicepipe.turn.watchdog import Watchdog
@@ -133,7 +133,7 @@ class Core:
     @property
     def is_silent(self) -> bool:
         """Return whether no turn runs, and nothing is being said."""
-        silent = self.user.state is User.QUIET and self.agent.state is Agent.IDLE
+        silent = self.user.state is UserState.QUIET and self.agent.state is AgentState.IDLE
         return silent and not self.context.replies.n_out_of_band
 
     @property
@@ -195,7 +195,7 @@ class Core:
 
     def _may_be_idle(self) -> bool:
         """Return whether both sides are silent, or the idle timer is set."""
-        silent = self.user.state is User.QUIET and self.agent.state is Agent.IDLE
+        silent = self.user.state is UserState.QUIET and self.agent.state is AgentState.IDLE
         return silent or Timer(Due.IDLE) in self.context.timers.due
 
     # --- the gate -----------------------------------------------------------------------------
@@ -219,9 +219,9 @@ class Core:
 
     def _open_gate(self, now_ms: int) -> None:
         turn = self.agent.turn
-        if turn is not None and self.agent.state is Agent.READY and self._may_open(turn):
+        if turn is not None and self.agent.state is AgentState.READY and self._may_open(turn):
             self.agent.open_gate(turn, now_ms)
-        answered = self.user.turn if self.user.state is User.ENDED else None
+        answered = self.user.turn if self.user.state is UserState.ENDED else None
         if answered is not None and (answered.reply.gate is Gate.OPEN or answered.outcome):
             self.user.leave()
 
@@ -232,7 +232,7 @@ class Core:
         """
         if turn.reply.gate is Gate.SUSPENDED:
             return False
-        over = self.user.state is User.ENDED and self.user.turn is turn
+        over = self.user.state is UserState.ENDED and self.user.turn is turn
         held = turn.question.effects_at_ms is not None and not turn.reply.text.strip()  # only calls, so far
         return (
             (turn.question.revisable is Revisable.SETTLED or (over and turn.current))
@@ -264,7 +264,7 @@ class Core:
         if self._interruptions.speech_started(event, now_ms):
             return
         turn, may_interrupt = self.user.turn, self.context.may_interrupt
-        resumed, ended = self.user.state is User.HOLDING, self.user.state is User.ENDED
+        resumed, ended = self.user.state is UserState.HOLDING, self.user.state is UserState.ENDED
         is_answered = turn is not None and ended and self._is_still_answered(turn)
         if turn is not None and is_answered:
             self._answers.postpone(turn, now_ms)
@@ -440,7 +440,7 @@ class Core:
 
     def _reply_failed(self, turn: Turn, stage: FailedStage, why: str, now_ms: int) -> None:
         """Handle a failed reply. A speculative reply is dropped: the LLM request is repeated at the turn's end."""
-        if self.user.turn is turn and self.user.state is not User.ENDED:
+        if self.user.turn is turn and self.user.state is not UserState.ENDED:
             turn.speculation_failed = True
             self.agent.revise(turn)
         else:
@@ -503,7 +503,7 @@ class Core:
     def _end_is_irrevocable(self, now_ms: int) -> None:
         turn = self.user.turn
         # The same wake-up may have ended the turn: its reply was overdue, too.
-        if turn is not None and turn.outcome is None and self.user.state is User.ENDED:
+        if turn is not None and turn.outcome is None and self.user.state is UserState.ENDED:
             self._answers.postpone(turn, now_ms)
 
     def _user_left(self, event: e.UserLeft, now_ms: int) -> None:

@@ -9,7 +9,7 @@ from voicepipe.turn.commands import CommitSilence, EndSession
 from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.conversation import InputAudio, Message
 from voicepipe.turn.reply_queue import Answers
-from voicepipe.turn.states import Agent, User
+from voicepipe.turn.states import AgentState, UserState
 from voicepipe.turn.user import UserSide
 
 
@@ -58,5 +58,5 @@ class Idle:
     def _all_silent(self) -> bool:
         settings = self._context.settings
         enabled = settings.detection == "vad" and settings.create_response
-        silent = self._user.state is User.QUIET and self._agent.state is Agent.IDLE
+        silent = self._user.state is UserState.QUIET and self._agent.state is AgentState.IDLE
         return enabled and silent and not any(self._answers.n_queued) and not self._context.turns.calls

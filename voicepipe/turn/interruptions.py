@@ -17,7 +17,7 @@ from voicepipe.turn.commands import Duck, FlushTranscript
 from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.reply_queue import Answers
 from voicepipe.turn.settings import CoreSettings
-from voicepipe.turn.states import Agent, OverlapState, User
+from voicepipe.turn.states import AgentState, OverlapState, UserState
 from voicepipe.turn.turn import Utterance
 from voicepipe.turn.user import UserSide
 
@@ -137,7 +137,7 @@ class Interruptions:
     def _to_be_judged(self) -> bool:
         settings = self._context.settings
         enabled = self._context.may_interrupt and settings.interruption == "confirmed" and not self._user.manual
-        return enabled and self._user.state is User.QUIET and self._context.replies.playing is not None
+        return enabled and self._user.state is UserState.QUIET and self._context.replies.playing is not None
 
     def speech_went_on(self, event: e.SpeechWentOn, now_ms: int) -> None:
         """Handle speech that lasts: after the limit it is an interruption, unless it is the agent's own echo."""
@@ -233,7 +233,7 @@ class Interruptions:
         This includes a backchannel: so close to the end it is an answer. Only the agent's own echo is left out.
         """
         overlap = self.overlap
-        if overlap is None or self._agent.state is not Agent.IDLE or any(self._answers.n_queued):
+        if overlap is None or self._agent.state is not AgentState.IDLE or any(self._answers.n_queued):
             return
         if overlap.dismiss_reason != "echo":
             self._take("sustained", now_ms)

@@ -11,7 +11,7 @@ from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.conversation import FunctionOutput, InputAudio, Item, Message
 from voicepipe.turn.record import attribution
 from voicepipe.turn.settings import ReplySettings
-from voicepipe.turn.states import Gate, Place, Revisable, User
+from voicepipe.turn.states import Gate, QueuePlace, Revisable, UserState
 from voicepipe.turn.truncation import CONTEXT_FULL
 from voicepipe.turn.turn import Turn
 from voicepipe.turn.user import UserSide
@@ -35,14 +35,16 @@ class Answers:
     def n_queued(self) -> tuple[int, int]:
         """Return how many replies are queued: those requested or restored, and those to user turns. The numbers change
         whenever a reply starts."""
-        return len(self._at(Place.REQUESTED)) + len(self._context.replies.restored), len(self._at(Place.WAITING))
+        return len(self._at(QueuePlace.REQUESTED)) + len(self._context.replies.restored), len(
+            self._at(QueuePlace.WAITING)
+        )
 
     @property
     def queued(self) -> tuple[Turn, ...]:
         """Return the turns of the conversation whose reply is due and has not been started, in order. A turn whose
         words are no items yet is left out: another process could not answer it."""
-        requested = [turn for turn in self._at(Place.REQUESTED) if turn.settings.in_conversation]
-        waiting = [turn for turn in self._at(Place.WAITING) if turn.question.text and _is_written(turn)]
+        requested = [turn for turn in self._at(QueuePlace.REQUESTED) if turn.settings.in_conversation]
+        waiting = [turn for turn in self._at(QueuePlace.WAITING) if turn.question.text and _is_written(turn)]
         return (*self._context.replies.restored, *requested, *waiting)
 
     def settle(self, now_ms: int) -> None:
@@ -54,11 +56,11 @@ class Answers:
 
     # --- places -------------------------------------------------------------------------------
 
-    def _at(self, place: Place) -> list[Turn]:
+    def _at(self, place: QueuePlace) -> list[Turn]:
         """Return the turns at this place, in the order in which they came to it."""
         return [turn for turn in self._queue if turn.place is place]
 
-    def _put(self, turn: Turn, place: Place) -> None:
+    def _put(self, turn: Turn, place: QueuePlace) -> None:
         """Give the turn this place, behind those that stand there, and no other."""
         self._remove(turn)
         turn.place = place
@@ -77,13 +79,13 @@ class Answers:
         if self._agent.turn is not turn or not turn.current:
             if self._agent.turn is turn:
                 self._agent.revise(turn)
-            self._put(turn, Place.WAITING)
+            self._put(turn, QueuePlace.WAITING)
         self._user.leave()
 
     def leave_open(self, turn: Turn, now_ms: int) -> None:
         """Mark the turn as over, to be answered only if the client requests it."""
         self._drop_unanswered(now_ms)
-        self._put(turn, Place.UNANSWERED)
+        self._put(turn, QueuePlace.UNANSWERED)
         if turn.question.n_resumed:  # the answer that was taken back may have a record
             record_builder.keep(self._context, turn, now_ms)
 
@@ -101,9 +103,9 @@ class Answers:
         self.words_known = turn is not None and turn.question.transcribed
         if turn is None or not self.words_known or turn.reply.gate is Gate.SUSPENDED:
             return
-        if self._user.state is User.ENDED and turn.outcome is None:
+        if self._user.state is UserState.ENDED and turn.outcome is None:
             self._answer(turn, now_ms)
-        elif self._user.state is User.HOLDING:
+        elif self._user.state is UserState.HOLDING:
             self._speculate(turn, now_ms)
 
     def _speculate(self, turn: Turn, now_ms: int) -> None:
@@ -139,7 +141,7 @@ class Answers:
     def _drop_speculative(self) -> Turn | None:
         """Drop the speculative reply; return its turn, if there was one."""
         turn = self._user.turn
-        if turn is None or self._agent.turn is not turn or self._user.state is not User.HOLDING:
+        if turn is None or self._agent.turn is not turn or self._user.state is not UserState.HOLDING:
             return None
         self._agent.revise(turn)
         return turn
@@ -206,11 +208,11 @@ class Answers:
 
     @property
     def _is_requested(self) -> bool:
-        return any(requested.settings.in_conversation for requested in self._at(Place.REQUESTED))
+        return any(requested.settings.in_conversation for requested in self._at(QueuePlace.REQUESTED))
 
     def _start_waiting(self, now_ms: int) -> None:
         """Answer the waiting turns. Of several turns the latest is answered: its LLM request includes the others."""
-        known = [turn for turn in self._at(Place.WAITING) if turn.question.transcribed]
+        known = [turn for turn in self._at(QueuePlace.WAITING) if turn.question.transcribed]
         if not known or self._taken_by_another():
             return
         self._remove(*known)
@@ -222,13 +224,13 @@ class Answers:
 
     def drop_waiting(self, now_ms: int) -> None:
         """End the turns that wait for their transcript: the user goes on, and the LLM reads them with what comes."""
-        waiting = self._at(Place.WAITING)
+        waiting = self._at(QueuePlace.WAITING)
         self._remove(*waiting)
         for turn in waiting:
             self.drop(turn, "answered with the next turn", now_ms)
 
     def _drop_unanswered(self, now_ms: int) -> None:
-        for turn in self._at(Place.UNANSWERED):
+        for turn in self._at(QueuePlace.UNANSWERED):
             self._remove(turn)
             self.drop(turn, "no reply was requested", now_ms)
 
@@ -273,7 +275,7 @@ class Answers:
 
         What is due at any time is only left out while the user or the agent speaks, or is about to.
         """
-        waits = self._user.state is not User.QUIET or self._at(Place.WAITING)
+        waits = self._user.state is not UserState.QUIET or self._at(QueuePlace.WAITING)
         taken = waits or self._agent.turn or self._taken_by_another()
         has_begun = self._context.counts.get("turn") or len(self._context.conversation)
         if taken or (has_begun and not event.at_any_time):
@@ -314,7 +316,7 @@ class Answers:
                 turn.mark(mark, now_ms)
         if reply.in_conversation:
             self._agent.make_irrevocable()
-        self._put(turn, Place.REQUESTED)
+        self._put(turn, QueuePlace.REQUESTED)
         return turn
 
     def _drop_inaudible(self, now_ms: int) -> None:
@@ -325,7 +327,7 @@ class Answers:
             dropped.speculation_failed = True
         inaudible = [
             turn
-            for turn in (*self._at(Place.REQUESTED), self._agent.turn)
+            for turn in (*self._at(QueuePlace.REQUESTED), self._agent.turn)
             if turn and turn.cause in ("apology", "greeting") and turn.reply.gate is not Gate.OPEN
         ]
         self._remove(*inaudible)
@@ -338,8 +340,8 @@ class Answers:
         return self._refusal() is None
 
     def _refusal(self) -> tuple[str, str] | None:
-        expected = self._user.state is User.ENDED and self._context.settings.create_response
-        if not (expected or self._at(Place.WAITING) or self._taken_by_another()):
+        expected = self._user.state is UserState.ENDED and self._context.settings.create_response
+        if not (expected or self._at(QueuePlace.WAITING) or self._taken_by_another()):
             return None
         return (
             "conversation_already_has_active_response",
@@ -347,7 +349,7 @@ class Answers:
         )
 
     def _one_too_many(self, reply: ReplySettings) -> tuple[str, str] | None:
-        requested = [turn.settings for turn in self._at(Place.REQUESTED) if not turn.settings.in_conversation]
+        requested = [turn.settings for turn in self._at(QueuePlace.REQUESTED) if not turn.settings.in_conversation]
         running = [*self._context.replies.out_of_band, *requested]
         if len(running) >= MAX_OUT_OF_BAND:
             return "too_many_active_responses", f"expected at most {MAX_OUT_OF_BAND} out-of-band responses at a time"
@@ -366,7 +368,7 @@ class Answers:
         """Return the turn that the client's request belongs to: the one that is not answered yet, the one whose tools
         have returned, or a new one.
         """
-        unanswered, newest = self._at(Place.UNANSWERED), self._context.conversation.newest
+        unanswered, newest = self._at(QueuePlace.UNANSWERED), self._context.conversation.newest
         if unanswered and event.reply.in_conversation:
             return unanswered[0]
         if not event.reply.in_conversation:
@@ -385,7 +387,7 @@ class Answers:
         return turn
 
     def _start_requested(self, now_ms: int) -> None:
-        requested = self._at(Place.REQUESTED)
+        requested = self._at(QueuePlace.REQUESTED)
         if not requested or self._user.utterances.pending:
             return
         self._remove(*requested)
@@ -404,7 +406,7 @@ class Answers:
         """Cancel a response for the client: one that runs, or one that waits for the transcript."""
         if self._agent.cancel(event.response_id, now_ms):
             return
-        queued, named_id = self._at(Place.REQUESTED), event.response_id
+        queued, named_id = self._at(QueuePlace.REQUESTED), event.response_id
         requested = next((turn for turn in queued if named_id in (None, turn.reply.response_id)), None)
         if requested is not None:
             self._remove(requested)
@@ -418,8 +420,8 @@ class Answers:
     def interrupt(self, now_ms: int) -> None:
         """Stop the conversation's replies and start none: the user speaks."""
         self._agent.interrupt(now_ms)
-        requested = [turn for turn in self._at(Place.REQUESTED) if turn.settings.in_conversation]
-        overtaken = [*self._drop_restored(), *requested, *self._at(Place.WAITING)]
+        requested = [turn for turn in self._at(QueuePlace.REQUESTED) if turn.settings.in_conversation]
+        overtaken = [*self._drop_restored(), *requested, *self._at(QueuePlace.WAITING)]
         self._remove(*overtaken)
         for turn in overtaken:
             self.drop(turn, "turn_detected", now_ms, client_reason="turn_detected")
@@ -427,7 +429,7 @@ class Answers:
     def hang_up(self, why: str, now_ms: int) -> None:
         """End every turn: the session is over."""
         self._agent.hang_up(why, now_ms)
-        places = (Place.REQUESTED, Place.WAITING, Place.UNANSWERED)
+        places = (QueuePlace.REQUESTED, QueuePlace.WAITING, QueuePlace.UNANSWERED)
         queued = self._drop_restored() + [turn for place in places for turn in self._at(place)]
         self._remove(*queued)
         for turn in (*queued, self._user.release_turn()):

@@ -141,7 +141,7 @@ def put(context: TurnContext, turn: Turn, item: a.OutputItem) -> None:
 
 
 @dataclass(slots=True)
-class Playback:
+class PlaybackModel:
     """A model of the client's loudspeaker, as far as the core knows: it starts at once and never pauses."""
 
     ends_ms: int = 0

@@ -22,7 +22,7 @@ from voicepipe.turn.record.values import ToolResult
 from voicepipe.turn.reply import LookUp
 from voicepipe.turn.reply_queue import Answers
 from voicepipe.turn.settings import ReplySettings
-from voicepipe.turn.states import Agent, Gate, User
+from voicepipe.turn.states import AgentState, Gate, UserState
 from voicepipe.turn.turn import Turn
 from voicepipe.turn.user import UserSide
 
@@ -211,7 +211,7 @@ class ServerTools:
         if reading is not None and reading.reply.gate is Gate.OPEN and reading.reply.began_ms >= since_ms:
             self.unread_ms = None
             return False
-        silent = self._user.state is User.QUIET and self._agent.state is Agent.IDLE
+        silent = self._user.state is UserState.QUIET and self._agent.state is AgentState.IDLE
         if not (silent and self._answers.may_reply and self._context.settings.create_response):
             return False
         self.unread_ms = None

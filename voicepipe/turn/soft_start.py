@@ -18,7 +18,7 @@ from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.interruptions import AHEAD_MS, MEMORY_MS, SUSTAINED_MS, Interruptions, Overlap
 from voicepipe.turn.record import attribution
 from voicepipe.turn.reply_queue import Answers
-from voicepipe.turn.states import Gate, User
+from voicepipe.turn.states import Gate, UserState
 from voicepipe.turn.turn import USERS_MARKS, Turn
 from voicepipe.turn.user import UserSide
 
@@ -83,7 +83,7 @@ class SoftStarts:
 
     def _may_take_back(self, turn: Turn, now_ms: int) -> bool:
         settings = self._context.settings
-        free = self._user.state is User.QUIET and self._interruptions.overlap is None
+        free = self._user.state is UserState.QUIET and self._interruptions.overlap is None
         allowed = settings.interrupt_response and not self._user.manual and not self._interruptions.echoing
         return free and allowed and self._agent.may_take_back(turn, now_ms)
 

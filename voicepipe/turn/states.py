@@ -10,7 +10,7 @@ from enum import Enum
 from typing import TypeVar
 
 
-class User(Enum):
+class UserState(Enum):
     """The user's state in an utterance."""
 
     QUIET = "quiet"
@@ -34,7 +34,7 @@ class SpeechEnd(Enum):
     """The STT alone reports an end of speech. Without a pause in the VAD soon, the user has gone on."""
 
 
-class Agent(Enum):
+class AgentState(Enum):
     """The agent's state in a reply."""
 
     IDLE = "idle"
@@ -67,7 +67,7 @@ class Gate(Enum):
     """The user's voice has stopped a reversible reply: nothing leaves until it is known whether the voice has words."""
 
 
-class Place(Enum):
+class QueuePlace(Enum):
     """The place of a turn in the queue of replies, until its reply starts or it is dropped."""
 
     UNANSWERED = "unanswered"
@@ -93,7 +93,7 @@ class Revisable(Enum):
     """Nothing changes it any more: it has another cause than the user's speech, or is answered as it is."""
 
 
-class Transcript(Enum):
+class TranscriptState(Enum):
     """The transcript of an utterance, as of the user's latest pause in it."""
 
     PENDING = "pending"
@@ -122,17 +122,17 @@ class OverlapState(Enum):
     """The user is silent again; only the words are still to come."""
 
 
-State = TypeVar("State", User, Agent)
+State = TypeVar("State", UserState, AgentState)
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
     """A move of one machine from one state to another, caused by that kind of event."""
 
-    source: User | Agent
+    source: UserState | AgentState
     event: type
-    target: User | Agent
+    target: UserState | AgentState
 
     def __str__(self) -> str:
-        machine = type(self.source).__name__.lower()
+        machine = "user" if isinstance(self.source, UserState) else "agent"
         return f"{machine} {self.source.value} -> {self.target.value} by {self.event.__name__}"

@@ -8,7 +8,7 @@ from voicepipe.turn import notifications as a
 from voicepipe.turn.commands import EndUtterance
 from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.conversation import InputAudio, Message, Part
-from voicepipe.turn.states import Transcript
+from voicepipe.turn.states import TranscriptState
 from voicepipe.turn.turn import Utterance
 
 
@@ -105,13 +105,13 @@ def show(context: TurnContext, utterance: Utterance, text: str) -> None:
 def lose(context: TurnContext, utterance: Utterance, why: str) -> None:
     """Stop waiting for text: the interim text becomes final; without any the transcript is lost."""
     context.timers.clear(Timer(Due.FINAL_TEXT, utterance.number))
-    if utterance.transcript is not Transcript.PROVISIONAL:  # also if only an earlier pause's text is known
+    if utterance.transcript is not TranscriptState.PROVISIONAL:  # also if only an earlier pause's text is known
         utterance.failed = why
     utterance.text_is_interim = False
     if not utterance.committed:
         return
     context.timers.clear(Timer(Due.TRANSCRIPT, utterance.number))
-    if utterance.transcript is not Transcript.LOST:
+    if utterance.transcript is not TranscriptState.LOST:
         write_down(context, utterance)
         return
     utterance.done = True

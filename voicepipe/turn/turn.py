@@ -28,7 +28,7 @@ from voicepipe.turn.record.values import (
 )
 from voicepipe.turn.reply import Filler, Reply
 from voicepipe.turn.settings import ReplySettings
-from voicepipe.turn.states import Gate, Place, Revisable, Transcript
+from voicepipe.turn.states import Gate, QueuePlace, Revisable, TranscriptState
 
 USERS_MARKS: Final = (
     attribution.VOICED_LAST,
@@ -96,18 +96,18 @@ class Utterance:
     """The turn that it belongs to, once it has one."""
 
     @property
-    def transcript(self) -> Transcript:
+    def transcript(self) -> TranscriptState:
         """Return the state of its transcript. It follows from what has come, so that it cannot contradict it."""
         if self.failed:
-            return Transcript.LOST
+            return TranscriptState.LOST
         if self.answered_pause < self.pauses:
-            return Transcript.PENDING
-        return Transcript.PROVISIONAL if self.text_is_interim else Transcript.FINAL
+            return TranscriptState.PENDING
+        return TranscriptState.PROVISIONAL if self.text_is_interim else TranscriptState.FINAL
 
     @property
     def known(self) -> bool:
         """Return whether the text of all that was said in it is known, or known to be lost."""
-        return self.transcript is not Transcript.PENDING
+        return self.transcript is not TranscriptState.PENDING
 
     @property
     def in_progress(self) -> bool:
@@ -117,7 +117,7 @@ class Utterance:
     @property
     def open(self) -> bool:
         """Return whether a final text may still come."""
-        return self.transcript in (Transcript.PENDING, Transcript.PROVISIONAL)
+        return self.transcript in (TranscriptState.PENDING, TranscriptState.PROVISIONAL)
 
     @property
     def speech_ms(self) -> int:
@@ -329,7 +329,7 @@ class Turn:
     or question may have.
     """
 
-    place: Place | None = None
+    place: QueuePlace | None = None
     """Where it stands in the queue of replies; None: nowhere, since the user or the agent has it, or it has ended."""
 
     outcome: Outcome | None = None

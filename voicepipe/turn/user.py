@@ -11,10 +11,10 @@ from voicepipe.turn.commands import BeginUtterance, DropUtterance, EndUtterance,
 from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.conversation import InputAudio, Message
 from voicepipe.turn.endpointing.built_in import BUILT_IN
-from voicepipe.turn.endpointing.strategies import TRANSCRIBER_SILENCE_MS, EndOfTurn, SupervisedStrategy
+from voicepipe.turn.endpointing.strategies import TRANSCRIBER_SILENCE_MS, EndpointSteps, SupervisedStrategy
 from voicepipe.turn.endpointing.strategy import Decision, Strategies
 from voicepipe.turn.record import attribution
-from voicepipe.turn.states import SpeechEnd, Transcript, User
+from voicepipe.turn.states import SpeechEnd, TranscriptState, UserState
 from voicepipe.turn.turn import Turn, Utterance
 
 VAD_CONFIRMS_MS = 300
@@ -107,7 +107,7 @@ class UserSide:
     """Opens and closes utterances, requests their transcripts, and holds the user's state."""
 
     def __init__(self, context: TurnContext, strategies: Strategies = BUILT_IN) -> None:
-        self.state = User.QUIET
+        self.state = UserState.QUIET
         self.turn: Turn | None = None
         """The turn that the user is in, until its reply is audible or dropped."""
 
@@ -117,7 +117,7 @@ class UserSide:
         """The sub-state of HOLDING."""
 
         self.utterances = Utterances(context)
-        self._end = EndOfTurn(context, strategies)
+        self._end = EndpointSteps(context, strategies)
 
     @property
     def strategy(self) -> SupervisedStrategy:
@@ -132,7 +132,7 @@ class UserSide:
     @property
     def ignores_speech(self) -> bool:
         """Return whether speech that starts has no effect: the client decides the turns, or the user speaks already."""
-        return self.manual or self.state is User.SPEAKING
+        return self.manual or self.state is UserState.SPEAKING
 
     @property
     def only_stt_reports(self) -> bool:
@@ -147,17 +147,17 @@ class UserSide:
             self.turn = self._context.new_turn("vad")
         elif not self.only_stt_reports and attribution.VOICED_LAST in self.turn.marks:
             self._end.pauses.resumed(max(0, event.onset_ms - self.turn.marks[attribution.VOICED_LAST]))
-        if self.state is User.ENDED:
+        if self.state is UserState.ENDED:
             effects.reopen(self._context, self.turn)
-        if self.state is not User.HOLDING:
+        if self.state is not UserState.HOLDING:
             self._open(self.turn, event.audio_start_ms, now_ms)
-        self._move(User.SPEAKING)
+        self._move(UserState.SPEAKING)
         self._reset_speech_end()
         self._context.timers.clear(Timer(Due.HOLDING), Timer(Due.IRREVOCABLE))
 
     def speech_paused(self, event: e.SpeechPaused, now_ms: int) -> None:
         """Request the transcript when the user is silent, and wait."""
-        speaking = self.state is User.SPEAKING or self.only_stt_reports
+        speaking = self.state is UserState.SPEAKING or self.only_stt_reports
         if not speaking or self.turn is None or self.utterance is None:
             return
         for stale in (attribution.FLUSHED, attribution.TRANSCRIBED):
@@ -176,12 +176,12 @@ class UserSide:
         turn.marks[attribution.VOICED_LAST] = event.last_voiced_ms
         turn.marks.pop(attribution.END_DUE, None)
         turn.question.t0_audio_ms = event.audio_end_ms
-        self._move(User.HOLDING)
+        self._move(UserState.HOLDING)
         self._context.timers.set(Timer(Due.HOLDING), now_ms + self.strategy.max_wait_ms + HOLD_GRACE_MS)
 
     def silence_grew(self, event: e.SilenceGrew, now_ms: int, *, undecided: bool = False) -> None:
         """Decide whether the user has finished. `undecided`: it is not known yet whether this was speech at all."""
-        holding = self.state is User.HOLDING and not self.only_stt_reports
+        holding = self.state is UserState.HOLDING and not self.only_stt_reports
         self._end.silence_ms = event.silence_ms
         if not holding or undecided:
             return
@@ -196,7 +196,7 @@ class UserSide:
         function calls leave as late as if the score had come in time.
         """
         turn = self.turn
-        if self.state is User.HOLDING and not self.only_stt_reports:
+        if self.state is UserState.HOLDING and not self.only_stt_reports:
             if turn is not None and turn.marks.get(attribution.VOICED_LAST) == event.last_voiced_ms:
                 self._end.pauses.scored(event.name, event.score)
             return
@@ -228,9 +228,9 @@ class UserSide:
             overlong: the user spoke for the longest time allowed; speech that goes on is the next turn.
         """
         turn, utterance = self.turn, self.utterance
-        if self.state not in (User.SPEAKING, User.HOLDING) or turn is None or utterance is None:
+        if self.state not in (UserState.SPEAKING, UserState.HOLDING) or turn is None or utterance is None:
             return
-        if self.state is User.SPEAKING or self.only_stt_reports:  # by deadline: no end of speech was detected
+        if self.state is UserState.SPEAKING or self.only_stt_reports:  # by deadline: no end of speech was detected
             self._reset_speech_end()
             utterance.pauses += 1
             utterance.audio_end_ms = utterance.audio_start_ms + self._context.core.deadlines.utterance_ms
@@ -241,7 +241,7 @@ class UserSide:
             due_ms = turn.marks[attribution.VOICED_LAST] + decision.audible_ms
             turn.question.reversible_ms, effects_ms = decision.reversible_ms, decision.effects_ms
         turn.marks[attribution.END_DUE] = min(now_ms, due_ms)
-        self._move(User.ENDED)
+        self._move(UserState.ENDED)
         turn.question.end(overlong=overlong)
         turn.marks[attribution.ENDED] = now_ms
         effects.hold(self._context, turn, effects_ms, now_ms)
@@ -255,7 +255,7 @@ class UserSide:
         self.turn = turn
         effects.reopen(self._context, turn)
         utterance = self._open(turn, event.audio_start_ms, now_ms)
-        self._move(User.SPEAKING)
+        self._move(UserState.SPEAKING)
         self._reset_speech_end()
         return utterance
 
@@ -279,7 +279,7 @@ class UserSide:
         utterance.unreported = False
         turn = self.turn = self._context.new_turn("vad")
         self._enter(turn, utterance, now_ms)
-        self._move(User.SPEAKING)
+        self._move(UserState.SPEAKING)
         if paused is None:
             return
         self._hold(turn, utterance, paused, now_ms)
@@ -319,7 +319,7 @@ class UserSide:
             languages.detected(self._context, utterance.text, event.language)
         if utterance.known:
             transcripts.text_came(self._context, utterance, event.provider, now_ms)
-        if utterance.turn is not None and self.state is User.HOLDING:
+        if utterance.turn is not None and self.state is UserState.HOLDING:
             # The VAD has counted up to its latest frame; the clock is further.
             paused_ms = now_ms - utterance.turn.marks.get(attribution.VOICED_LAST, now_ms)
             self._end.silence_ms = max(self._end.silence_ms, paused_ms)
@@ -373,15 +373,15 @@ class UserSide:
             return
         utterance.text = event.text.strip()
         utterance.turn.account.providers["stt"] = event.provider
-        if self.state is User.SPEAKING:
+        if self.state is UserState.SPEAKING:
             self.speech_end = SpeechEnd.REPORTED
-            self._move(User.HOLDING)
+            self._move(UserState.HOLDING)
             self._context.timers.set(Timer(Due.VAD_CONFIRMS), now_ms + VAD_CONFIRMS_MS)
 
     def go_on(self) -> Turn | None:
         """Leave HOLDING: the VAD never detected an end of speech. Return the user's turn."""
         self._reset_speech_end()
-        self._move(User.SPEAKING)
+        self._move(UserState.SPEAKING)
         return self.turn
 
     def _reset_speech_end(self) -> None:
@@ -410,7 +410,7 @@ class UserSide:
 
     def leave(self) -> None:
         """Leave the turn: the agent speaks, or neither side does, and the turn cannot be revised any more."""
-        self._move(User.QUIET)
+        self._move(UserState.QUIET)
         self.turn = None
         self._context.timers.clear(Timer(Due.IRREVOCABLE))
         if not self.manual:
@@ -419,7 +419,7 @@ class UserSide:
     def release_turn(self) -> Turn | None:
         """Leave the turn to the client's commit or the session's end, and return it."""
         turn, self.turn = self.turn, None
-        self._move(User.QUIET)
+        self._move(UserState.QUIET)
         return turn
 
     # --- helpers ------------------------------------------------------------------------------
@@ -427,7 +427,7 @@ class UserSide:
     def drop_turn(self) -> None:
         """Leave a turn that is not over, with its utterance."""
         self._reset_speech_end()
-        self._move(User.QUIET)
+        self._move(UserState.QUIET)
         self.turn = None
         self.utterance = None
         self._context.timers.clear(Timer(Due.UTTERANCE), Timer(Due.HOLDING))
@@ -471,14 +471,16 @@ class UserSide:
         self._context.notify(a.ItemAdded(item, previous))
         if not self.manual:
             self.utterance = None
-        if utterance.transcript is Transcript.LOST:
+        if utterance.transcript is TranscriptState.LOST:
             transcripts.lose(self._context, utterance, utterance.failed)
         elif utterance.known:
             transcripts.write_down(self._context, utterance)
 
     def _grows(self, utterance: Utterance) -> bool:
         """Return whether the user is speaking in this utterance right now, as far as the core knows."""
-        return utterance is self.utterance and (self.manual or self.only_stt_reports or self.state is User.SPEAKING)
+        return utterance is self.utterance and (
+            self.manual or self.only_stt_reports or self.state is UserState.SPEAKING
+        )
 
-    def _move(self, to: User) -> None:
+    def _move(self, to: UserState) -> None:
         self.state = self._context.transitions.move(self.state, to)

@@ -12,7 +12,7 @@ from voicepipe.turn.agent import AgentSide
 from voicepipe.turn.commands import ReportStuck
 from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.reply_queue import Answers
-from voicepipe.turn.states import Agent, User
+from voicepipe.turn.states import AgentState, UserState
 from voicepipe.turn.user import UserSide
 
 _TIMEOUT_MS: Final = 15_000
@@ -30,8 +30,8 @@ class Watchdog:
     def update(self, now_ms: int) -> None:
         """Update the watchdog's deadline after the latest event."""
         under_way = (
-            self._user.state is not User.QUIET
-            or self._agent.state is not Agent.IDLE
+            self._user.state is not UserState.QUIET
+            or self._agent.state is not AgentState.IDLE
             or any(self._answers.n_queued)
             or self._context.replies.n_out_of_band
         )
@@ -45,7 +45,7 @@ class Watchdog:
         """End the user's turn, or all replies that are being made: nothing has moved."""
         self.n_stuck += 1
         self._context.issue(ReportStuck(self._user.state.value, self._agent.state.value))
-        if self._user.state in (User.SPEAKING, User.HOLDING):
+        if self._user.state in (UserState.SPEAKING, UserState.HOLDING):
             self._user.end(now_ms)
             return
         self._agent.hang_up("stuck", now_ms)

@@ -31,7 +31,7 @@ MESSAGE_TOKENS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredRequest:
     """One request of a run."""
 
     latency_ms: float | None
@@ -57,7 +57,7 @@ class BenchJob:
     requests: int
     """In a run, those that warm caches among them."""
 
-    measure: Callable[[], Awaitable[Sequence[Measured]]]
+    measure: Callable[[], Awaitable[Sequence[MeasuredRequest]]]
 
     @property
     def run_usd(self) -> float:
@@ -98,11 +98,11 @@ def _llm_job(settings: Settings, name: str, entry: BenchEntry, spec: Spec, model
         caches=llm.CACHES[entry.cache],
         max_output_tokens=entry.max_output_tokens,
     )
-    candidate = llm.Candidate(str(spec), model, spec.model, partial(answer_usd, settings, spec))
+    candidate = llm.LlmCandidate(str(spec), model, spec.model, partial(answer_usd, settings, spec))
 
-    async def measure() -> list[Measured]:
+    async def measure() -> list[MeasuredRequest]:
         answers = await llm.measure([candidate], plan, _silent)
-        return [Measured(None if each.error else each.ttft_ms, each.cost_usd, each.error) for each in answers]
+        return [MeasuredRequest(None if each.error else each.ttft_ms, each.cost_usd, each.error) for each in answers]
 
     warming = min(len(plan.prompts), plan.n_answers) if entry.cache == "warm" else 0
     return BenchJob(
@@ -131,9 +131,9 @@ def _tts_job(settings: Settings, name: str, entry: BenchEntry, spec: Spec, synth
     voice = Voice(model=spec.model, voice=entry.voice, language=entry.language)
     candidate = tts.TtsCandidate(str(spec), synthesizer, voice, cost_usd)
 
-    async def measure() -> list[Measured]:
+    async def measure() -> list[MeasuredRequest]:
         spoken = await tts.measure([candidate], texts, entry.n, entry.concurrency, _silent)
-        return [Measured(None if each.error else each.audible_ms, each.cost_usd, each.error) for each in spoken]
+        return [MeasuredRequest(None if each.error else each.audible_ms, each.cost_usd, each.error) for each in spoken]
 
     return BenchJob(
         bench=name,
@@ -156,10 +156,10 @@ def _stt_job(settings: Settings, name: str, entry: BenchEntry, spec: Spec, trans
         str(spec), transcriber, TranscriptionOptions(model=spec.model, language=entry.language), cost_usd
     )
 
-    async def measure() -> list[Measured]:
+    async def measure() -> list[MeasuredRequest]:
         results = await stt.measure([candidate], utterances, entry.n, entry.concurrency, _silent)
         return [
-            Measured(each.final_ms, None if each.error else cost_usd(each.duration_s + pause_s), each.error)
+            MeasuredRequest(each.final_ms, None if each.error else cost_usd(each.duration_s + pause_s), each.error)
             for each in results
         ]
 

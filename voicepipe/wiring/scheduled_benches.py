@@ -31,7 +31,7 @@ from voicepipe.telemetry.log import log_event
 from voicepipe.telemetry.metrics.catalog import Sample
 
 if TYPE_CHECKING:
-    from voicepipe.wiring.bench_jobs import BenchJob, Measured
+    from voicepipe.wiring.bench_jobs import BenchJob, MeasuredRequest
 
 MAX_WAIT_S: Final = 60.0
 """The clock of the day may be set: what is due is computed again after this time."""
@@ -160,7 +160,7 @@ class ScheduledBenches:
         self._report(job, run, [*self._runs[job.subject], run], before)
 
     async def _measured(self, job: BenchJob, began: BenchRun) -> BenchRun:
-        results: list[Measured] = []
+        results: list[MeasuredRequest] = []
 
         async def work() -> None:
             results.extend(await job.measure())

@@ -19,7 +19,7 @@ ESTIMATED: Final = "the recording lacks the end of its answer: estimated from th
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TurnComparison:
     """One turn, as recorded and as simulated; None where there is no such turn."""
 
     was: TurnRecord | None
@@ -37,7 +37,7 @@ class Row:
 class Comparison:
     """The turns of a session as recorded, and with other settings."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[TurnComparison, ...]
     off_by_ms: int
     """The largest deviation of a turn from the recording without changes: the error of the method."""
 
@@ -52,7 +52,7 @@ def what_if(recorded: RecordedSession, changes: Changes) -> Comparison:
     return Comparison(rows, max(offs, default=0), tuple(_caveats(recorded, changes, rows)))
 
 
-def _rows(recorded: RecordedSession, simulated: Simulated) -> Iterator[Row]:
+def _rows(recorded: RecordedSession, simulated: Simulated) -> Iterator[TurnComparison]:
     """Yield matched turns: those that answer the same last word of the user, or the same request."""
     was = {_t0_ms(record): record for record in recorded.records.values()}
     would_be = {_t0_ms(record): record for record in simulated.records.values()}
@@ -60,7 +60,7 @@ def _rows(recorded: RecordedSession, simulated: Simulated) -> Iterator[Row]:
     for t0_ms in sorted({*was, *(t for t in would_be if t not in shifted.values())}):
         old, new = was.get(t0_ms), would_be.get(shifted.get(t0_ms, t0_ms))
         estimated = new is not None and (new.turn, new.revision) in simulated.estimated
-        yield Row(old, new, _why(recorded, old, new, estimated=estimated))
+        yield TurnComparison(old, new, _why(recorded, old, new, estimated=estimated))
 
 
 def _matched_in_order(was: Mapping[int, TurnRecord], would_be: Mapping[int, TurnRecord]) -> dict[int, int]:
@@ -126,7 +126,7 @@ def _went_on_after_ms(recorded: RecordedSession, record: TurnRecord) -> int | No
     return min(inner, default=None)
 
 
-def _caveats(recorded: RecordedSession, changes: Changes, rows: Sequence[Row]) -> Iterator[str]:
+def _caveats(recorded: RecordedSession, changes: Changes, rows: Sequence[TurnComparison]) -> Iterator[str]:
     if recorded.lacks:
         yield f"The journal is incomplete ({recorded.lacks}): its last turn may be cut off."
     yield "What the user says and when is as recorded: a user who is answered sooner may speak otherwise."
@@ -146,7 +146,7 @@ def _caveats(recorded: RecordedSession, changes: Changes, rows: Sequence[Row]) -
         yield "Fillers are assumed to be ready, and to last 60 ms a character."
 
 
-def _is_cut(row: Row) -> bool:
+def _is_cut(row: TurnComparison) -> bool:
     """Whether a reply that was complete in the recording would be cut off."""
     return (
         row.was is not None

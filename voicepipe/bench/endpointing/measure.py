@@ -9,7 +9,7 @@ from typing import Final
 from voicepipe.audio.classifier import Vad
 from voicepipe.bench.endpointing.report import NOISY
 from voicepipe.bench.endpointing.speech_set import CLEAN, RATE_HZ, Clip, SpeechSet
-from voicepipe.bench.endpointing.traces import LabelledTrace, Models, Tracer, append_trace, read_traces
+from voicepipe.bench.endpointing.traces import LabelledTrace, PauseModels, Tracer, append_trace, read_traces
 
 SET_OF_KIND: Final = {
     "command": "orders",
@@ -27,7 +27,11 @@ ReportLine = Callable[[str], None]
 
 
 def trace_all(
-    folders: Sequence[Path], models: Callable[[], Models], file: Path | None, progress: ReportLine, vad: Vad = "silero"
+    folders: Sequence[Path],
+    models: Callable[[], PauseModels],
+    file: Path | None,
+    progress: ReportLine,
+    vad: Vad = "silero",
 ) -> list[LabelledTrace]:
     """Return the traces of every clip with this VAD, clean and at 10 dB. `models` is called if a clip must be measured.
 
@@ -62,7 +66,7 @@ def _parts(speech: SpeechSet) -> Iterator[tuple[Clip, str]]:
                 yield clip, condition
 
 
-def _traced(speech: SpeechSet, clip: Clip, condition: str, models: Models, vad: Vad) -> LabelledTrace:
+def _traced(speech: SpeechSet, clip: Clip, condition: str, models: PauseModels, vad: Vad) -> LabelledTrace:
     mix, name = speech.mixes.get((clip.id, condition)), SET_OF_KIND[clip.kind]
     tracer = Tracer(RATE_HZ, models, telephone=name in TELEPHONE, vad=vad)
     return LabelledTrace(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from voicepipe.bench.endpointing.score import EndpointRule, Summary, TurnScore, score, summary, work_ms
+from voicepipe.bench.endpointing.score import EndpointRule, ScoreSummary, TurnScore, score, summary, work_ms
 from voicepipe.bench.endpointing.speech_set import CLEAN
 from voicepipe.bench.endpointing.traces import LabelledTrace
 
@@ -25,7 +25,7 @@ class RuleResult:
     rule: str
     set: str
     condition: str
-    summaries: tuple[Summary, ...]
+    summaries: tuple[ScoreSummary, ...]
 
 
 def lines(
@@ -43,7 +43,7 @@ def lines(
 
 def _summaries(
     traces: Sequence[LabelledTrace], made: Callable[[int], Callable[[], EndpointRule]]
-) -> tuple[Summary, ...]:
+) -> tuple[ScoreSummary, ...]:
     if not traces:
         return ()
     return tuple(summary(_scores(traces, made(work_ms(ready_ms)), ready_ms)) for ready_ms in READY_MS)
@@ -88,7 +88,7 @@ def _part(results: Sequence[RuleResult]) -> Iterator[str]:
         yield f"| {each.rule} | " + " | ".join(cells) + " |"
 
 
-def _each(summaries: Sequence[Summary], text: Callable[[Summary], str]) -> str:
+def _each(summaries: Sequence[ScoreSummary], text: Callable[[ScoreSummary], str]) -> str:
     """Return the texts of all `READY_MS`; one where they are the same."""
     return ", ".join(dict.fromkeys(map(text, summaries)))
 

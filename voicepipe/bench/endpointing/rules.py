@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from voicepipe.bench.endpointing.score import EndpointRule
-from voicepipe.bench.endpointing.traces import Pause, Step
+from voicepipe.bench.endpointing.traces import Pause, PauseStep
 from voicepipe.errors import ConfigError
 from voicepipe.ports.endpointing import strategy_named
 from voicepipe.turn.endpointing.pauses import Pauses
@@ -45,7 +45,7 @@ class StrategyRule:
         self._paused: Pause | None = None
         self._known: Evidence | None = None
 
-    def decide(self, pause: Pause, step: Step) -> Decision:
+    def decide(self, pause: Pause, step: PauseStep) -> Decision:
         """Return the strategy's decision."""
         if pause is not self._paused:
             self._paused = pause
@@ -71,7 +71,7 @@ class StrategyRule:
 class SmartTurnRule:
     """Pipecat's use of smart-turn: one question after 200 ms, and 3 s where it says that more will come."""
 
-    def decide(self, pause: Pause, step: Step) -> Decision:
+    def decide(self, pause: Pause, step: PauseStep) -> Decision:
         """Return the wait. Work begins with it: Pipecat has no earlier start."""
         score = pause.audio_scores.get(_PIPECAT_AT_MS)
         is_complete = score is not None and score >= _PIPECAT_COMPLETE
@@ -82,7 +82,7 @@ class SmartTurnRule:
         """Do nothing: each pause is judged alone."""
 
 
-def evidence(pause: Pause, step: Step, *, smart_turn: bool = False) -> Evidence:
+def evidence(pause: Pause, step: PauseStep, *, smart_turn: bool = False) -> Evidence:
     """Return what a session knows of a pause at one step: words and scores come when they would.
 
     `smart_turn`: with that model's score, as with the setting `smart_turn`.
@@ -97,7 +97,7 @@ def evidence(pause: Pause, step: Step, *, smart_turn: bool = False) -> Evidence:
     return Evidence(silence_ms=step.silence_ms, text=pause.text if since_ms >= WORDS_MS else "", scores=tuple(scores))
 
 
-def _with_words(decision: Decision, pause: Pause, step: Step) -> Decision:
+def _with_words(decision: Decision, pause: Pause, step: PauseStep) -> Decision:
     """Return the decision, but no start of work before the words are known: there is nothing to answer yet."""
     lacks_words = pause.text != "" and step.silence_ms - pause.steps[0].silence_ms < WORDS_MS
     return replace(decision, start_ms=decision.audible_ms) if lacks_words else decision

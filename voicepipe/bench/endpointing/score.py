@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from voicepipe.bench.endpointing.traces import Pause, Step, Trace
+from voicepipe.bench.endpointing.traces import Pause, PauseStep, Trace
 from voicepipe.turn.endpointing.strategy import Decision
 
 REVERSIBLE_MS: Final = 1_000
@@ -33,7 +33,7 @@ def work_ms(ready_ms: int) -> int:
 class EndpointRule(Protocol):
     """Decides on the pauses of one turn, in order."""
 
-    def decide(self, pause: Pause, step: Step) -> Decision:
+    def decide(self, pause: Pause, step: PauseStep) -> Decision:
         """Return when each step is due, from what is known of the pause after `step.silence_ms`."""
         ...
 
@@ -112,7 +112,7 @@ def _answer(pause: Pause, rule: EndpointRule, ready_ms: int) -> _Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class ScoreSummary:
     """Many turns. Pairs are p50 and p90, in ms; shares in percent of the turns. An empty set has None."""
 
     n_turns: int
@@ -125,10 +125,10 @@ class Summary:
     """A turn."""
 
 
-def summary(scores: Sequence[TurnScore]) -> Summary:
+def summary(scores: Sequence[TurnScore]) -> ScoreSummary:
     """Sum up a set of turns."""
     n = max(1, len(scores))
-    return Summary(
+    return ScoreSummary(
         n_turns=len(scores),
         latency_ms=_middle_and_tail([each.latency_ms for each in scores]),
         begun_ms=_middle_and_tail([each.begun_ms for each in scores]),

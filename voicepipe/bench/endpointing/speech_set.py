@@ -38,7 +38,7 @@ class Clip:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mix:
+class NoiseMix:
     """The noise over a clip, and the noise's first sample."""
 
     noise: str
@@ -60,10 +60,10 @@ class SpeechSet:
 
     def __init__(self, folder: Path) -> None:
         self.clips = {clip.id: clip for clip in (_clip(folder, line) for line in _lines(folder / "manifest.jsonl"))}
-        self.mixes: dict[tuple[str, str], Mix] = {}
+        self.mixes: dict[tuple[str, str], NoiseMix] = {}
         mixes = folder / "mixes.jsonl"
         for line in _lines(mixes) if mixes.exists() else ():
-            mix = Mix(noise=line["noise"], offset_ms=line["noise_offset_ms"], snr_db=line["snr_db"])
+            mix = NoiseMix(noise=line["noise"], offset_ms=line["noise_offset_ms"], snr_db=line["snr_db"])
             self.mixes[line["id"], str(mix.snr_db)] = mix
 
     def of_kind(self, *kinds: str) -> list[Clip]:
@@ -79,7 +79,7 @@ class SpeechSet:
         samples = _read(clip.path)
         return samples if condition == CLEAN else self._mixed(clip, samples, self.mixes[clip.id, condition])
 
-    def _mixed(self, clip: Clip, samples: Samples, mix: Mix) -> Samples:
+    def _mixed(self, clip: Clip, samples: Samples, mix: NoiseMix) -> Samples:
         if clip.start_ms is None or clip.end_ms is None:
             raise KeyError(f"{clip.id}: expected speech under the noise")
         noise = _read(self.clips[mix.noise].path).astype(np.float64)

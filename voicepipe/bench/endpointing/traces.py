@@ -38,7 +38,7 @@ AudioScore = Callable[[Samples], float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class PauseStep:
     """The silence of a pause at one frame."""
 
     at_ms: int
@@ -67,7 +67,7 @@ class Pause:
     audio_scores: dict[int, float]
     """Silence in ms -> the audio model's score of the audio up to then; empty without a model."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[PauseStep, ...]
     resumed_at_ms: int | None = None
     """Position at which the VAD found that the user goes on; None: the recording ended."""
 
@@ -137,7 +137,7 @@ class _OpenPause:
     sentence_end: float | None
     telephone: bool
     audio_scores: dict[int, float] = field(default_factory=dict)
-    steps: list[Step] = field(default_factory=list)
+    steps: list[PauseStep] = field(default_factory=list)
 
     def closed(self, at_ms: int | None = None, onset_ms: int | None = None) -> Pause:
         return Pause(
@@ -154,7 +154,7 @@ class _OpenPause:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Models:
+class PauseModels:
     """The models that describe each pause. None: not measured."""
 
     words: Words | None = None
@@ -165,7 +165,7 @@ class Models:
 class Tracer:
     """Traces one recording; `telephone`: of a telephone."""
 
-    def __init__(self, rate_hz: int, models: Models, *, telephone: bool = False, vad: Vad = "silero") -> None:
+    def __init__(self, rate_hz: int, models: PauseModels, *, telephone: bool = False, vad: Vad = "silero") -> None:
         self._rate_hz, self._models, self._telephone = rate_hz, models, telephone
         self._segmenter = VadSegmenter(rate_hz, vad=vad)
 
@@ -208,7 +208,7 @@ class Tracer:
         return _OpenPause(stop=stop, began_ms=began_ms, text=text, sentence_end=sentence_end, telephone=self._telephone)
 
     def _step(self, pause: _OpenPause, samples: Samples, at_ms: int, silence_ms: int) -> None:
-        pause.steps.append(Step(at_ms=at_ms, silence_ms=silence_ms))
+        pause.steps.append(PauseStep(at_ms=at_ms, silence_ms=silence_ms))
         audio_score = self._models.audio_score
         if audio_score is None:
             return

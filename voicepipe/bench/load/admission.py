@@ -23,12 +23,12 @@ import numpy as np
 
 from voicepipe import clock
 from voicepipe.audio.samples import Samples, silence
-from voicepipe.bench.load.concurrent_users import ConcurrentUsers, LoadRun, Target, unlimited_session, until_updated
-from voicepipe.bench.load.flood import Counts
+from voicepipe.bench.load.concurrent_users import ConcurrentUsers, LoadRun, LoadTarget, unlimited_session, until_updated
+from voicepipe.bench.load.flood import FloodCounts
 from voicepipe.bench.load.measure import warm
 from voicepipe.bench.load.report import latencies_ms
 from voicepipe.bench.load.servers import fake_providers, own_server
-from voicepipe.bench.load.user import FRAME_SAMPLES, LoadUser, Turn
+from voicepipe.bench.load.user import FRAME_SAMPLES, LoadUser, MeasuredSentence
 from voicepipe.bench.load.wire_protocols import REALTIME
 
 FLOOD: Final = "voicepipe.bench.load.flood"
@@ -73,7 +73,7 @@ class AdmissionPlan:
 class Arrivals:
     """The users' turns, and the refusals."""
 
-    turns: list[Turn] = field(default_factory=list)
+    turns: list[MeasuredSentence] = field(default_factory=list)
     refused_ms: list[int] = field(default_factory=list)
     """How long each refusal took."""
 
@@ -89,7 +89,7 @@ class Admission:
     arrivals: Arrivals
     unflooded: tuple[LoadRun, ...]
     flooded: tuple[LoadRun, ...]
-    floods: tuple[Counts, ...]
+    floods: tuple[FloodCounts, ...]
 
 
 async def measure_admission(plan: AdmissionPlan, frames: list[Samples], print_line: Callable[[str], None]) -> Admission:
@@ -129,7 +129,7 @@ async def measure_admission(plan: AdmissionPlan, frames: list[Samples], print_li
     return Admission(baseline, arrivals, tuple(unflooded), tuple(flooded), tuple(floods))
 
 
-async def until_admitted(target: Target) -> None:
+async def until_admitted(target: LoadTarget) -> None:
     """Wait until the server admits a user again: the sessions of those before are ending.
 
     Raises:
@@ -151,13 +151,13 @@ async def until_admitted(target: Target) -> None:
             await asyncio.sleep(wait_s)
 
 
-async def _arrivals(plan: AdmissionPlan, target: Target, frames: list[Samples], turn_ms: int) -> Arrivals:
+async def _arrivals(plan: AdmissionPlan, target: LoadTarget, frames: list[Samples], turn_ms: int) -> Arrivals:
     arrivals, done = Arrivals(), asyncio.Event()
     messages, (silent_frame,) = REALTIME.messages(frames), REALTIME.messages([silence(FRAME_SAMPLES)])
     users: list[LoadUser] = []
     n_left = plan.n_users
 
-    def record(turn: Turn | None) -> None:
+    def record(turn: MeasuredSentence | None) -> None:
         nonlocal n_left
         if turn is not None:
             arrivals.turns.append(turn)
@@ -192,7 +192,9 @@ async def _arrivals(plan: AdmissionPlan, target: Target, frames: list[Samples], 
     return arrivals
 
 
-async def _flooded(plan: AdmissionPlan, target: Target, frames: list[Samples], turn_ms: int) -> tuple[LoadRun, Counts]:
+async def _flooded(
+    plan: AdmissionPlan, target: LoadTarget, frames: list[Samples], turn_ms: int
+) -> tuple[LoadRun, FloodCounts]:
     """Return the users' turns while a process of its own floods the server, and what it sent."""
     flood = await asyncio.create_subprocess_exec(
         sys.executable, "-m", FLOOD, target.url, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
@@ -204,7 +206,7 @@ async def _flooded(plan: AdmissionPlan, target: Target, frames: list[Samples], t
         if flood.returncode is None:
             flood.kill()
             await flood.wait()
-    return load, msgspec.json.decode(counts, type=Counts)
+    return load, msgspec.json.decode(counts, type=FloodCounts)
 
 
 def admission_lines(admission: Admission) -> Iterator[str]:

@@ -16,7 +16,7 @@ import aiohttp
 from voicepipe import clock
 from voicepipe.audio.samples import Samples, silence
 from voicepipe.bench.load.process_cost import ProcessUsage, is_readable, read_usage
-from voicepipe.bench.load.user import ANSWER_TIMEOUT_MS, FRAME_MS, FRAME_SAMPLES, PAUSE_MS, LoadUser, Turn
+from voicepipe.bench.load.user import ANSWER_TIMEOUT_MS, FRAME_MS, FRAME_SAMPLES, PAUSE_MS, LoadUser, MeasuredSentence
 from voicepipe.bench.load.wire_protocols import REALTIME, WireProtocol
 
 WATCH_MS: Final = 250
@@ -30,7 +30,7 @@ N_FRAME_TIMES: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class LoadTarget:
     """A server, and its name in the table."""
 
     name: str
@@ -45,7 +45,7 @@ class Target:
     wire: WireProtocol = REALTIME
 
 
-Connect = Callable[[aiohttp.ClientSession, Target], AbstractAsyncContextManager[aiohttp.ClientWebSocketResponse]]
+Connect = Callable[[aiohttp.ClientSession, LoadTarget], AbstractAsyncContextManager[aiohttp.ClientWebSocketResponse]]
 """Opens a user's connection, which is ready for audio."""
 
 
@@ -72,7 +72,7 @@ class LoadRun:
 
     target: str
     n_users: int
-    turns: tuple[Turn, ...]
+    turns: tuple[MeasuredSentence, ...]
     cost: Cost | None
     late_p95_ms: float
     """Delay of this program's own frames: the machine's share of every figure."""
@@ -131,7 +131,7 @@ class ConcurrentUsers:
 
     def __init__(
         self,
-        target: Target,
+        target: LoadTarget,
         frames: list[Samples],
         n_users: int,
         n_turns: int,
@@ -145,7 +145,7 @@ class ConcurrentUsers:
         self._sentence_ms = len(frames) * FRAME_MS
         wire = target.wire
         messages, (*_, silent_frame) = wire.messages(frames), wire.messages([silence(FRAME_SAMPLES)] * 2)
-        self._turns: list[Turn] = []
+        self._turns: list[MeasuredSentence] = []
         self._watch = Watch(target.pid)
         self._steady = False
         self._done = asyncio.Event()
@@ -184,7 +184,7 @@ class ConcurrentUsers:
         self._steady = True
         self._on_steady()
 
-    def _record(self, turn: Turn) -> None:
+    def _record(self, turn: MeasuredSentence) -> None:
         self._turns.append(turn)
         if any(user.finished for user in self._users):
             self._watch.end()
@@ -228,7 +228,7 @@ def _without_gc() -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def _connected(web: aiohttp.ClientSession, target: Target) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+async def _connected(web: aiohttp.ClientSession, target: LoadTarget) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
     """Yield a connection that is ready for audio."""
     headers = {"Authorization": f"Bearer {target.key}"}
     try:

@@ -30,7 +30,7 @@ MAX_HALF_OPEN: Final = 400
 HALF_REQUEST: Final = b"GET /v1/realtime HTTP/1.1\r\nHost: flood\r\n"
 
 
-class Counts(msgspec.Struct):
+class FloodCounts(msgspec.Struct):
     """Counts of what was sent."""
 
     connections: int = 0
@@ -49,7 +49,7 @@ class Flood:
 
     def __init__(self, host: str, port: int) -> None:
         self._host, self._port = host, port
-        self.counts = Counts()
+        self.counts = FloodCounts()
         self._answers: Counter[str] = Counter()
         self._held: deque[asyncio.StreamWriter] = deque()  # bounded: the oldest is closed above MAX_HALF_OPEN
 
@@ -101,7 +101,7 @@ async def _repeat(kind: Callable[[], Awaitable[None]]) -> None:
         await asyncio.sleep(max(0, due_ms - clock.monotonic_ms()) / 1_000)
 
 
-async def _until_closed(url: str) -> Counts:
+async def _until_closed(url: str) -> FloodCounts:
     """Flood until the standard input is closed."""
     parts = urlsplit(url)
     flood, ended = Flood(parts.hostname or "127.0.0.1", parts.port or 80), asyncio.Event()

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from voicepipe.audio.samples import Samples
-from voicepipe.bench.load.concurrent_users import ConcurrentUsers, LoadRun, Target, turn_ms_of
+from voicepipe.bench.load.concurrent_users import ConcurrentUsers, LoadRun, LoadTarget, turn_ms_of
 from voicepipe.bench.load.profiled_server import Profile
 from voicepipe.bench.load.providers import Delays
 from voicepipe.bench.load.rows import RowFile, row_of
@@ -53,7 +53,7 @@ class RunningServer:
 
 
 @dataclass(slots=True)
-class Measured:
+class MeasuredRuns:
     """The runs, and the profile of the last one."""
 
     loads: list[LoadRun] = field(default_factory=list)
@@ -66,14 +66,14 @@ async def measure(
     rows: RowFile,
     print_line: Callable[[str], None],
     running: RunningServer | None = None,
-) -> Measured:
+) -> MeasuredRuns:
     """Measure each server with each number of users that has no row yet; each round takes all servers in turn.
 
     Raises:
         ConnectionError: a session was refused.
         RuntimeError: a server did not start.
     """
-    measured = Measured()
+    measured = MeasuredRuns()
     for n_users in plan.users:
         names = [running.name] if running is not None else list(plan.servers)
         missing = [name for name in names if not rows.has(name, n_users)]
@@ -101,7 +101,7 @@ def _profile(file: Path) -> Profile:
 
 
 async def _rounds(
-    plan: LoadPlan, servers: list[Target], frames: list[Samples], n_users: int, print_line: Callable[[str], None]
+    plan: LoadPlan, servers: list[LoadTarget], frames: list[Samples], n_users: int, print_line: Callable[[str], None]
 ) -> list[LoadRun]:
     turn_ms = [await warm(server, frames) for server in servers]
     loads = []
@@ -116,13 +116,13 @@ async def _rounds(
     return loads
 
 
-async def warm(server: Target, frames: list[Samples]) -> int:
+async def warm(server: LoadTarget, frames: list[Samples]) -> int:
     """Run a turn that loads everything; return its duration in ms."""
     return turn_ms_of(await ConcurrentUsers(replace(server, pid=None), frames, 1, 1).run(0), frames)
 
 
 @contextlib.asynccontextmanager
-async def _own(plan: LoadPlan, names: list[str], folder: Path) -> AsyncIterator[list[Target]]:
+async def _own(plan: LoadPlan, names: list[str], folder: Path) -> AsyncIterator[list[LoadTarget]]:
     """Start the providers and a server of each name."""
     async with contextlib.AsyncExitStack() as stack:
         providers = await stack.enter_async_context(fake_providers(pin=plan.pin))
@@ -143,13 +143,13 @@ async def _own(plan: LoadPlan, names: list[str], folder: Path) -> AsyncIterator[
 
 
 @contextlib.asynccontextmanager
-async def _running(plan: LoadPlan, server: RunningServer) -> AsyncIterator[list[Target]]:
+async def _running(plan: LoadPlan, server: RunningServer) -> AsyncIterator[list[LoadTarget]]:
     settings = session(variant("voicepipe").detects(plan.silence_ms))
     url = Address.parse(server.url).websocket
     async with contextlib.AsyncExitStack() as stack:
         if server.providers_port is not None:
             await stack.enter_async_context(fake_providers(pin=plan.pin, port=server.providers_port))
-        yield [Target(name=server.name, url=url, pid=server.pid, key=server.key, session=settings)]
+        yield [LoadTarget(name=server.name, url=url, pid=server.pid, key=server.key, session=settings)]
 
 
 def _minimum_ms(plan: LoadPlan, name: str, running: RunningServer | None) -> int | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from voicepipe.bench.load.concurrent_users import Target
+from voicepipe.bench.load.concurrent_users import LoadTarget
 from voicepipe.bench.load.processes import started, write_settings
 from voicepipe.bench.load.wire_protocols import RATE_HZ
 from voicepipe.client.address import Address
@@ -93,7 +93,7 @@ async def own_server(
     head_room: bool = False,
     profile: Path | None = None,
     overrides: tuple[str, ...] = (),
-) -> AsyncIterator[Target]:
+) -> AsyncIterator[LoadTarget]:
     """Run this server with the settings of that name and `overrides` (`KEY=VALUE`); yield it when it is ready.
 
     With `profile` it runs under the profiler; see `switch_profile`.
@@ -104,10 +104,10 @@ async def own_server(
     core, options = SERVER_CORE if pin else None, [part for each in overrides for part in ("--set", each)]
     async with started(*command, "serve", "--config", str(settings), *options, core=core) as server:
         url = Address.parse(server.url).websocket
-        yield Target(name=name, url=url, pid=server.pid, session=session(kind.detects(silence_ms)))
+        yield LoadTarget(name=name, url=url, pid=server.pid, session=session(kind.detects(silence_ms)))
 
 
-def switch_profile(target: Target) -> None:
+def switch_profile(target: LoadTarget) -> None:
     """Begin the profile of a server that runs under the profiler; at the second call, write it."""
     if target.pid is not None:
         os.kill(target.pid, signal.SIGUSR2)

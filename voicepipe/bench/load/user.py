@@ -66,7 +66,7 @@ def sentence(recording: Samples) -> list[Samples]:
 
 
 @dataclass(slots=True)
-class Turn:
+class MeasuredSentence:
     """The result of one sentence."""
 
     spoken_at_ms: int
@@ -115,14 +115,14 @@ class LoadUser:
         frames: list[str | bytes],
         silent_frame: str | bytes,
         n_turns: int,
-        on_turn: Callable[[Turn], None],
+        on_turn: Callable[[MeasuredSentence], None],
         wire: WireProtocol,
     ) -> None:
         """`frames` and `silent_frame` are complete messages, made once for all users. `on_turn` gets each turn when
         it is over."""
         self._wire = wire
         self._frames, self._silent_frame, self._left, self._on_turn = frames, silent_frame, n_turns, on_turn
-        self._turn: Turn | None = None
+        self._turn: MeasuredSentence | None = None
         self._next_at_ms = self._next_frame = 0
         self.late_ms: list[int] = []
         """The delay of each frame."""
@@ -176,10 +176,10 @@ class LoadUser:
         frame = self._frames[self._next_frame]
         self._next_frame += 1
         if self._next_frame == len(self._frames):
-            self._next_frame, self._turn = 0, Turn(due_ms)
+            self._next_frame, self._turn = 0, MeasuredSentence(due_ms)
         return frame
 
-    def _close_if_over(self, turn: Turn, now_ms: int) -> None:
+    def _close_if_over(self, turn: MeasuredSentence, now_ms: int) -> None:
         """Close the turn if it is over."""
         if not turn.first_audible_at_ms:
             if now_ms - turn.spoken_at_ms > ANSWER_TIMEOUT_MS:
@@ -189,11 +189,11 @@ class LoadUser:
         elif now_ms > turn.plays_until_ms + ANSWER_TIMEOUT_MS:
             self._end("the answer has no end")
 
-    def _is_long_silent(self, turn: Turn, now_ms: int) -> bool:
+    def _is_long_silent(self, turn: MeasuredSentence, now_ms: int) -> bool:
         return not self._wire.has_events and now_ms > turn.plays_until_ms + ENDED_MS
 
     def _end(self, error: str = "") -> None:
-        turn, self._turn = self._turn or Turn(clock.monotonic_ms()), None
+        turn, self._turn = self._turn or MeasuredSentence(clock.monotonic_ms()), None
         turn.error = turn.error or error
         self._left -= 1
         self._next_at_ms = clock.monotonic_ms() + PAUSE_MS

@@ -13,8 +13,8 @@ from voicepipe.ports.continuation import TextJoiner, continued
 from voicepipe.ports.model import CallDelta, Finished, Model, ModelEvent, ModelRequest, Routed, TextDelta
 from voicepipe.ports.provider_events import ModelConnected, ModelJoined
 from voicepipe.router.candidate import CACHED_SHARE, Candidate
-from voicepipe.router.decision import Decision
-from voicepipe.router.hedge_budget import Hold
+from voicepipe.router.decision import RoutingDecision
+from voicepipe.router.hedge_budget import BudgetHold
 from voicepipe.router.llm.call import MAX_WAITING, AnswerEvent, LlmCall
 from voicepipe.router.llm.continuation import StallPolicy, takes_prefill
 from voicepipe.router.llm.first_token import FirstToken
@@ -42,7 +42,7 @@ class RoutedAnswer:
         self,
         request: ModelRequest,
         query: RoutingQuery,
-        decision: Decision,
+        decision: RoutingDecision,
         *,
         pool: Pool,
         stats: SharedStats,
@@ -63,7 +63,7 @@ class RoutedAnswer:
         self._continuation_reason = ""
         self._events: StreamQueue[ModelEvent] = StreamQueue(MAX_WAITING)
         self._learned = self._is_accounted = False
-        self._hold: Hold | None = None
+        self._hold: BudgetHold | None = None
         """None: it has not begun."""
 
         self._text, self._calls_function = "", False

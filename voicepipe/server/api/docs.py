@@ -56,7 +56,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class RenderedPage:
     """A rendered page."""
 
     name: str
@@ -70,7 +70,7 @@ class Page:
 class Docs:
     """The pages of a folder of Markdown files."""
 
-    def __init__(self, pages: Sequence[Page]) -> None:
+    def __init__(self, pages: Sequence[RenderedPage]) -> None:
         self.pages = {page.name: page for page in pages}
 
     @classmethod
@@ -94,7 +94,7 @@ class Docs:
         return found[:MAX_RESULTS]
 
 
-def render(name: str, text: str) -> Page:
+def render(name: str, text: str) -> RenderedPage:
     """Return a page from its Markdown; the marks around generated blocks are left out."""
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = markdown.parse(re.sub(r"^<!--.*?-->\n", "", text, flags=re.MULTILINE))
@@ -103,7 +103,9 @@ def render(name: str, text: str) -> Page:
     # Wide blocks scroll by themselves, also from the keyboard.
     body = body.replace("<pre>", '<pre tabindex="0">')
     body = body.replace("<table>", '<div class="wide" tabindex="0" role="region" aria-label="Table"><table>')
-    return Page(name, sections[0].title if sections else name, body.replace("</table>", "</table></div>"), sections)
+    return RenderedPage(
+        name, sections[0].title if sections else name, body.replace("</table>", "</table></div>"), sections
+    )
 
 
 def anchor_of(title: str) -> str:

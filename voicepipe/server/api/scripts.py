@@ -32,7 +32,7 @@ _ELSE: Final = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
+class ServedScript:
     """A script as it is served."""
 
     plain: bytes
@@ -43,7 +43,7 @@ class Script:
     """A digest of it, for its `ETag`."""
 
 
-def read_script(path: Path) -> Script:
+def read_script(path: Path) -> ServedScript:
     """Return a script, read again only when a file of its folder has changed; waits for a disk.
 
     Raises:
@@ -56,14 +56,14 @@ def read_script(path: Path) -> Script:
 
 # Full: the oldest is dropped, and read again when it is needed. The pages have fewer.
 @functools.lru_cache(maxsize=128)
-def _read(path: Path, _states: tuple[tuple[str, int, int], ...]) -> Script:
+def _read(path: Path, _states: tuple[tuple[str, int, int], ...]) -> ServedScript:
     if path.name in ENTRIES:
         text = bundle(path)
     else:
         text = path.read_text(encoding="utf-8")
         text = text if VENDOR in path.parts else without_comments(text)
     plain = text.encode()
-    return Script(plain, gzip.compress(plain, mtime=0), hashlib.sha256(plain).hexdigest()[:32])
+    return ServedScript(plain, gzip.compress(plain, mtime=0), hashlib.sha256(plain).hexdigest()[:32])
 
 
 def without_comments(text: str) -> str:

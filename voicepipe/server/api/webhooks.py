@@ -15,7 +15,7 @@ from voicepipe.server.context import CONTEXT, ServerContext
 from voicepipe.server.errors import NotFound
 from voicepipe.server.sessions.live_sessions import iso
 from voicepipe.telemetry.webhooks.payload import Webhook
-from voicepipe.telemetry.webhooks.queue import Backlog, Delivery
+from voicepipe.telemetry.webhooks.queue import Backlog, WebhookDelivery
 
 MAX_LISTED: Final = 200
 """Deliveries on one page."""
@@ -81,7 +81,7 @@ def _plain(webhook: Webhook, backlog: Backlog) -> dict[str, object]:
     }
 
 
-def _dead(delivery: Delivery) -> dict[str, object]:
+def _dead(delivery: WebhookDelivery) -> dict[str, object]:
     return {
         "object": "voicepipe.webhook.delivery",
         "id": delivery.id,

@@ -19,7 +19,7 @@ PlayoutEvent = Literal["started", "stopped", "cleared"]
 
 
 @dataclass(slots=True)
-class Part:
+class PartAudio:
     """The audio of one content part of a response."""
 
     response_id: str
@@ -40,9 +40,9 @@ class Playout:
     def __init__(self, on_event: Callable[[PlayoutEvent, str], None]) -> None:
         """`on_event` gets an event of the playback and the ID of its response."""
         self._on_event = on_event
-        self._queue: deque[tuple[Part, Samples]] = deque()  # bounded by MAX_QUEUED_S
+        self._queue: deque[tuple[PartAudio, Samples]] = deque()  # bounded by MAX_QUEUED_S
         self._n_queued = 0
-        self._playing: Part | None = None
+        self._playing: PartAudio | None = None
         self._complete: set[str] = set()
         """Responses whose audio is complete and not completely played."""
 
@@ -56,7 +56,7 @@ class Playout:
         """Return how much audio waits, in ms."""
         return self._n_queued * 1_000 // RATE_HZ
 
-    def push(self, part: Part, samples: Samples) -> None:
+    def push(self, part: PartAudio, samples: Samples) -> None:
         """Queue more audio of a part, int16, (n_samples,). What exceeds `MAX_QUEUED_S` is dropped."""
         known = next((each for each, _ in reversed(self._queue) if _is_same_part(each, part)), self._playing)
         part = known if known is not None and _is_same_part(known, part) else part
@@ -87,7 +87,7 @@ class Playout:
         self._stop_if_complete()
         return frame
 
-    def clear(self, response_id: str | None = None) -> Part | None:
+    def clear(self, response_id: str | None = None) -> PartAudio | None:
         """Drop the audio of a response, or of all; return the part that was playing, if it is dropped."""
         dropped = [len(samples) for part, samples in self._queue if response_id in (None, part.response_id)]
         self._queue = deque(each for each in self._queue if response_id not in (None, each[0].response_id))
@@ -100,7 +100,7 @@ class Playout:
         self._on_event("cleared", cut.response_id)
         return cut
 
-    def _play_part(self, part: Part) -> None:
+    def _play_part(self, part: PartAudio) -> None:
         before, self._playing = self._playing, part
         if before is not None and before.response_id != part.response_id:
             self._complete.discard(before.response_id)
@@ -122,7 +122,7 @@ class Playout:
             self._on_event("stopped", playing.response_id)
 
 
-def _is_same_part(one: Part, other: Part) -> bool:
+def _is_same_part(one: PartAudio, other: PartAudio) -> bool:
     return (one.response_id, one.item_id, one.content_index) == (
         other.response_id,
         other.item_id,

@@ -12,7 +12,7 @@ import msgspec
 from voicepipe.audio.samples import PcmJoiner, Samples, to_pcm
 from voicepipe.protocol.binary import SoundFrame
 from voicepipe.server.webrtc import events
-from voicepipe.server.webrtc.playout import Part, Playout, PlayoutEvent
+from voicepipe.server.webrtc.playout import PartAudio, Playout, PlayoutEvent
 
 MAX_INBOX: Final = 512
 """Messages of the client that the session has not received: 10 s of audio. Beyond it audio is dropped, and an event
@@ -102,7 +102,7 @@ class RtcSocket:
             return
         if kind in events.AUDIO_DELTAS:
             delta = events.read_delta(frame)
-            part = Part(delta.response_id, delta.item_id, delta.content_index)
+            part = PartAudio(delta.response_id, delta.item_id, delta.content_index)
             self.playout.push(part, self._pcm_joiner.push(delta.pcm()))
             return
         if kind in ("session.created", "session.updated"):

@@ -105,7 +105,7 @@ def _is_quiet(samples: Samples) -> bool:
     return rms_dbfs(samples) < QUIET_DBFS
 
 
-class AgentTrack:
+class AgentTimeline:
     """Places the agent's audio where the client plays it: at once, or behind the preceding audio."""
 
     def __init__(self) -> None:

@@ -26,7 +26,7 @@ from voicepipe.telemetry.recording.folder import (
 )
 from voicepipe.telemetry.recording.port import CallRecorder
 from voicepipe.telemetry.recording.settings import RecordingSettings
-from voicepipe.telemetry.recording.timeline import AgentTrack, PlacedAudio, UserTrack, position
+from voicepipe.telemetry.recording.timeline import AgentTimeline, PlacedAudio, UserTrack, position
 from voicepipe.telemetry.recording.work_file import AGENT, USER, WorkFile
 from voicepipe.telemetry.storage_log import new_health
 
@@ -250,7 +250,7 @@ class _CallFile:
     def __init__(self, writer: RecordingWriter, new_path: Callable[[], Path], session: str) -> None:
         self._writer, self._new_path, self._session = writer, new_path, session
         self._file: WorkFile | None = None
-        self._tracks = (UserTrack(), AgentTrack())
+        self._tracks = (UserTrack(), AgentTimeline())
         self._began_ms = 0
 
     def begin(self, now_ms: int) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from voicepipe.registry import Spec
 from voicepipe.telemetry.advice import setting_for
 from voicepipe.telemetry.store.port import StoredTurn
-from voicepipe.telemetry.waterfall import Row, waterfall
+from voicepipe.telemetry.waterfall import WaterfallRow, waterfall
 from voicepipe.turn.record import marks as m
 from voicepipe.turn.record.values import ModelAttempt, TurnRecord
 
@@ -84,7 +84,7 @@ def _whole(turn: StoredTurn, marks: Mapping[str, int]) -> PlainSpan:
     return PlainSpan("turn", min(at_ms), max(*at_ms, played_until_ms), record.outcome or "", about)
 
 
-def _stage(row: Row, t0_ms: int) -> PlainSpan:
+def _stage(row: WaterfallRow, t0_ms: int) -> PlainSpan:
     waited_ms = sum(part.duration_ms for part in (*row.critical, *row.held))
     about: dict[str, Value] = {
         "voicepipe.stage": row.stage,

@@ -27,7 +27,7 @@ _COLUMNS: Final = "number, webhook, id, kind, project, session, body, made_at_ms
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class WebhookDelivery:
     """A delivery: an event for one webhook."""
 
     number: int
@@ -105,7 +105,7 @@ class WebhookQueue:
         """Queue deliveries durably; return how many old ones were given up because the queue was full."""
         return await self._database.write(self._put(deliveries))
 
-    async def take(self, webhook: str, *, lease_ms: int) -> Delivery | None:
+    async def take(self, webhook: str, *, lease_ms: int) -> WebhookDelivery | None:
         """Return the delivery that is due longest, due again after `lease_ms` unless it is settled; None: none is
         due."""
         return await self._database.write(self._take(webhook, lease_ms))
@@ -114,11 +114,11 @@ class WebhookQueue:
         """Return in how many ms the next delivery is due, 0 or less if it is now; None: nothing waits."""
         return await self._database.write(self._due_in_ms(webhook))
 
-    async def delivered(self, delivery: Delivery) -> None:
+    async def delivered(self, delivery: WebhookDelivery) -> None:
         """Delete a delivery that arrived, also if its lease has passed to another node."""
         await self._database.write(execute("DELETE FROM deliveries WHERE number = ?", [(delivery.number,)]))
 
-    async def failed(self, delivery: Delivery, *, why: str, wait_ms: int) -> None:
+    async def failed(self, delivery: WebhookDelivery, *, why: str, wait_ms: int) -> None:
         """Count a failed attempt; the next one is made after `wait_ms`. Nothing changes where the lease has ended and
         another process has taken the delivery."""
         update = (
@@ -127,7 +127,7 @@ class WebhookQueue:
         )
         await self._database.write(execute(update, [(why, wait_ms, delivery.number, delivery.due_ms)]))
 
-    async def give_up(self, delivery: Delivery, *, why: str) -> None:
+    async def give_up(self, delivery: WebhookDelivery, *, why: str) -> None:
         """Give a delivery up after one more failed attempt; not where another process has taken it, as `failed`."""
         await self._database.write(self._give_up(delivery, why))
 
@@ -135,7 +135,7 @@ class WebhookQueue:
         """Return how many wait and how many were given up, by webhook; a webhook with neither is left out."""
         return await self._database.write(_backlog())
 
-    async def dead(self, webhooks: Sequence[str], *, limit: int, before: int | None = None) -> list[Delivery]:
+    async def dead(self, webhooks: Sequence[str], *, limit: int, before: int | None = None) -> list[WebhookDelivery]:
         """Return the deliveries given up, newest first; older than the delivery of the number `before`."""
         return await self._database.write(_dead(webhooks, limit, before)) if webhooks else []
 
@@ -191,7 +191,7 @@ class WebhookQueue:
             yield from self._delete_dead(webhook)
         return len(gone)
 
-    def _give_up(self, delivery: Delivery, why: str) -> Work[None]:
+    def _give_up(self, delivery: WebhookDelivery, why: str) -> Work[None]:
         rows = yield from fetch(
             f"UPDATE deliveries SET attempts = attempts + 1, why = ?, dead_at_ms = {self._now_ms}"
             " WHERE number = ? AND due_ms = ? RETURNING webhook",
@@ -209,14 +209,14 @@ class WebhookQueue:
             [(webhook, webhook, self._max_dead)],
         )
 
-    def _take(self, webhook: str, lease_ms: int) -> Work[Delivery | None]:
+    def _take(self, webhook: str, lease_ms: int) -> Work[WebhookDelivery | None]:
         rows = yield from fetch(
             f"UPDATE deliveries SET due_ms = {self._now_ms} + ? WHERE number = (SELECT number FROM deliveries"
             f" WHERE webhook = ? AND dead_at_ms IS NULL AND due_ms <= {self._now_ms} ORDER BY due_ms, number LIMIT 1"
             f"{self._database.skip_locked}) RETURNING {_COLUMNS}",
             *(lease_ms, webhook),
         )
-        return Delivery(*rows[0]) if rows else None
+        return WebhookDelivery(*rows[0]) if rows else None
 
     def _due_in_ms(self, webhook: str) -> Work[int | None]:
         ((due_in_ms,),) = yield from fetch(
@@ -250,14 +250,14 @@ def _backlog() -> Work[dict[str, Backlog]]:
     return {webhook: Backlog(waiting, dead) for webhook, waiting, dead in rows}
 
 
-def _dead(webhooks: Sequence[str], limit: int, before: int | None) -> Work[list[Delivery]]:
+def _dead(webhooks: Sequence[str], limit: int, before: int | None) -> Work[list[WebhookDelivery]]:
     older, number = ("", ()) if before is None else (" AND number < ?", (before,))
     rows = yield from fetch(
         f"SELECT {_COLUMNS} FROM deliveries WHERE dead_at_ms IS NOT NULL AND {any_of('webhook', len(webhooks))}{older}"
         " ORDER BY number DESC LIMIT ?",
         *(*webhooks, *number, limit),
     )
-    return [Delivery(*row) for row in rows]
+    return [WebhookDelivery(*row) for row in rows]
 
 
 def _delete_session(project: str, session: str) -> Work[int]:

@@ -18,7 +18,7 @@ from voicepipe.telemetry.log import log_event
 from voicepipe.telemetry.storage_log import new_health
 from voicepipe.telemetry.store.port import StoredTurn, StoreError, turn_plain
 from voicepipe.telemetry.webhooks.payload import Webhook, WebhookEvent, WebhookKind, new_event_id, signed_headers
-from voicepipe.telemetry.webhooks.queue import Delivery, NewDelivery, WebhookQueue
+from voicepipe.telemetry.webhooks.queue import NewDelivery, WebhookDelivery, WebhookQueue
 
 WORKERS: Final = 4
 """Parallel deliveries of one webhook: a receiver that hangs delays only its own."""
@@ -287,7 +287,7 @@ class _DeliveryWorker:
         except TimeoutError:
             return
 
-    async def _deliver(self, due: Delivery) -> None:
+    async def _deliver(self, due: WebhookDelivery) -> None:
         why, retry_after_ms = await self._attempt(due)
         if not why:
             self._counts.delivered += 1
@@ -304,7 +304,7 @@ class _DeliveryWorker:
             await self._queue.failed(due, why=why, wait_ms=max(wait_ms, retry_after_ms or 0))
         self._log_change(why)
 
-    async def _attempt(self, due: Delivery) -> tuple[str, int | None]:
+    async def _attempt(self, due: WebhookDelivery) -> tuple[str, int | None]:
         """Send once; return the error, and the pause that the receiver requests (None: without end)."""
         headers = signed_headers(self._webhook, due.id, due.body, now_s=unix_s())
         timeout = aiohttp.ClientTimeout(total=self._webhook.timeout_ms / 1_000)

@@ -17,7 +17,7 @@ from voicepipe.turn.commands import ReportStrategyFailure
 from voicepipe.turn.endpointing.built_in import BUILT_IN
 from voicepipe.turn.endpointing.strategy import MAX_REVERSIBLE_MS, MAX_WAIT_MS, Decision, Evidence, StrategyFactory
 from voicepipe.turn.settings import CoreSettings, TurnSettings
-from voicepipe.turn.states import User
+from voicepipe.turn.states import UserState
 
 SILENCES_MS = (0, 200, 720, 10_000, 14_400)
 """What clients may cause, and the most of the setting `silence_ms`: plain, and as a strategy without `turn_detection`
@@ -141,7 +141,7 @@ class EndpointStrategyConformance:
             for silence_ms in _silences(last_silence_ms, make(720).max_wait_ms):
                 driver.at(2_000 + silence_ms, e.SilenceGrew(silence_ms))
             driver.at(2_080 + MAX_WAIT_MS + 10_000)
-            assert driver.core.user.state in (User.ENDED, User.QUIET)
+            assert driver.core.user.state in (UserState.ENDED, UserState.QUIET)
             assert driver.illegal_moves == []
             assert [command for command in driver.commands if isinstance(command, ReportStrategyFailure)] == []
 

@@ -28,7 +28,7 @@ LlmAnswerHandler = Callable[[web.Request, ReceivedRequest, LlmCue], Awaitable[we
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dialect:
+class VendorDialect:
     """An LLM vendor's own API, beside OpenAI's chat completions."""
 
     path: str
@@ -50,7 +50,7 @@ class RequestRules:
     model: str
     """A model of the vendor."""
 
-    dialect: Dialect | None = None
+    dialect: VendorDialect | None = None
     """Its own API; None: OpenAI's chat completions."""
 
     key_header: str = "Authorization"

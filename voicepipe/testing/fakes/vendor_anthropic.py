@@ -12,7 +12,7 @@ from aiohttp import web
 
 from voicepipe.testing.fakes.cues import CuePoints, Cut, Fault, Garbage, InBandError, LlmCue, Malformed
 from voicepipe.testing.fakes.http_answer import HttpAnswer
-from voicepipe.testing.fakes.request_rules import Dialect, RequestRules, check_fields
+from voicepipe.testing.fakes.request_rules import RequestRules, VendorDialect, check_fields
 from voicepipe.testing.fakes.script import ReceivedRequest
 from voicepipe.testing.fakes.vendor_llm import NOISE
 
@@ -142,7 +142,7 @@ def _fields(rules: RequestRules, body: Mapping[str, Any]) -> str | None:
     return "temperature: range: 0..1" if not 0 <= body.get("temperature", 0) <= 1 else None
 
 
-DIALECT: Final = Dialect(
+DIALECT: Final = VendorDialect(
     path="/v1/messages",
     answer=answer,
     body_rules=(check_fields, _fields, _messages),

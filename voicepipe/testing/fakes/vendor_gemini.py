@@ -11,7 +11,7 @@ from aiohttp import web
 
 from voicepipe.testing.fakes.cues import CuePoints, Cut, Fault, Garbage, InBandError, LlmCue, Malformed
 from voicepipe.testing.fakes.http_answer import HttpAnswer
-from voicepipe.testing.fakes.request_rules import Dialect, RequestRules
+from voicepipe.testing.fakes.request_rules import RequestRules, VendorDialect
 from voicepipe.testing.fakes.script import ReceivedRequest
 from voicepipe.testing.fakes.vendor_llm import NOISE
 
@@ -109,7 +109,7 @@ def _contents(rules: RequestRules, body: Mapping[str, Any]) -> str | None:
     return None
 
 
-DIALECT: Final = Dialect(
+DIALECT: Final = VendorDialect(
     path="/v1/models/{model}:streamGenerateContent",
     answer=answer,
     body_rules=(_fields, _contents),

@@ -59,7 +59,7 @@ _GOES_ON: Final = tuple(",;:\uff0c\u3001\uff1b\uff1a\u060c\u061b\u1363")
 """Latin, full-width, Chinese and Japanese, Arabic and Urdu, Greek, Devanagari, Armenian and Ethiopic punctuation."""
 
 
-class Ending(Enum):
+class TextEnding(Enum):
     """The end of a text: four classes of punctuation, and none."""
 
     QUESTION = auto()
@@ -76,7 +76,7 @@ class Ending(Enum):
 class Features:
     """The evidence of a pause that the regression uses."""
 
-    ending: Ending = Ending.NONE
+    ending: TextEnding = TextEnding.NONE
     n_words: int = 0
     """0: no words are known."""
 
@@ -166,22 +166,22 @@ def is_known(evidence: Evidence) -> bool:
     """
     known = features(evidence)
     scores = (known.sentence_end, known.smart_turn, evidence.score(STT_END))
-    return known.ending is not Ending.NONE or any(score is not None for score in scores)
+    return known.ending is not TextEnding.NONE or any(score is not None for score in scores)
 
 
 def features(evidence: Evidence) -> Features:
     """Return the features of a pause. A partial transcript stands in for the final one; its punctuation may still
     change and is no evidence.
     """
-    ending, n_words = Ending.NONE, 0
+    ending, n_words = TextEnding.NONE, 0
     if text := evidence.text[-_TAIL_CHARS:]:
         completeness = unfinished(text, evidence.language, after_question=evidence.after_question)
         ending, n_words = _ending(text, completeness), count_words(text)
         if completeness == ANSWERED:
-            ending, n_words = Ending.CLOSED, _WHOLE_ANSWER_WORDS
+            ending, n_words = TextEnding.CLOSED, _WHOLE_ANSWER_WORDS
     elif text := evidence.interim_text[-_TAIL_CHARS:]:
         broken_off = _breaks_off(unfinished(text, evidence.language))
-        ending, n_words = (Ending.BROKEN_OFF if broken_off else Ending.NONE), count_words(text)
+        ending, n_words = (TextEnding.BROKEN_OFF if broken_off else TextEnding.NONE), count_words(text)
     return Features(
         ending=ending,
         n_words=n_words,
@@ -198,15 +198,15 @@ def count_words(text: str) -> int:
     return min(_MAX_WORDS, n_words)
 
 
-def _ending(text: str, completeness: float) -> Ending:
+def _ending(text: str, completeness: float) -> TextEnding:
     stripped = text.rstrip(_QUOTES)
     if _breaks_off(completeness) or stripped.endswith(ELLIPSES_AND_DASHES):
-        return Ending.BROKEN_OFF
+        return TextEnding.BROKEN_OFF
     if stripped.endswith(_QUESTIONS):
-        return Ending.QUESTION
+        return TextEnding.QUESTION
     if stripped.endswith(_CLOSES):
-        return Ending.CLOSED
-    return Ending.GOES_ON if stripped.endswith(_GOES_ON) else Ending.NONE
+        return TextEnding.CLOSED
+    return TextEnding.GOES_ON if stripped.endswith(_GOES_ON) else TextEnding.NONE
 
 
 def _breaks_off(completeness: float) -> bool:
@@ -222,11 +222,11 @@ def score_log_odds(score: float) -> float:
 def log_odds(known: Features, weights: Weights) -> float:
     """Return the log odds that the turn is over, by these weights."""
     of_ending = {
-        Ending.QUESTION: weights.question,
-        Ending.CLOSED: weights.closed,
-        Ending.GOES_ON: weights.goes_on,
-        Ending.BROKEN_OFF: weights.broken_off,
-        Ending.NONE: 0.0,
+        TextEnding.QUESTION: weights.question,
+        TextEnding.CLOSED: weights.closed,
+        TextEnding.GOES_ON: weights.goes_on,
+        TextEnding.BROKEN_OFF: weights.broken_off,
+        TextEnding.NONE: 0.0,
     }
     odds = weights.bias + of_ending[known.ending] + weights.log_words * math.log(max(1, known.n_words))
     if known.sentence_end is not None:

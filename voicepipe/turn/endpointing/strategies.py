@@ -353,7 +353,7 @@ def _cause(bug: Exception) -> str:
     return f"{type(bug).__name__}{where}"
 
 
-class EndOfTurn:
+class EndpointSteps:
     """Asks the strategy when each step of the current pause is due."""
 
     def __init__(self, context: TurnContext, strategies: Strategies) -> None:
