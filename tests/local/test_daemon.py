@@ -271,6 +271,27 @@ async def test_garbage_is_refused_and_survived(run_daemon: RunDaemon) -> None:
         job.close()
 
 
+async def test_a_job_that_was_closed_gives_no_replies_that_came_before(tmp_path: Path) -> None:
+    """A slow reader leaves an answer whose end is already there."""
+    path, closed = tmp_path / "d.sock", asyncio.Event()
+
+    async def reply(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(wire.frame(wire.Reading()) + wire.frame(wire.Transcribed("late")))
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        closed.set()
+
+    settings = ProviderSettings(kind="local", options=(("socket", str(path)),))
+    async with await asyncio.start_unix_server(reply, path), asyncio.timeout(WAIT_S):
+        exchange = await send_job(settings, "a")
+        assert await exchange.next() == wire.Reading()
+        exchange.close()
+        with pytest.raises(StageBroken, match="given up"):
+            await exchange.next()
+        await closed.wait()
+
+
 async def test_it_ends_after_its_last_client(tmp_path: Path) -> None:
     """Without one to wait for it does not stay; nor does its socket."""
     path = tmp_path / "d.sock"

@@ -73,8 +73,10 @@ class Exchange:
         """Return the next reply; `wire.FINAL` lists the last ones. When this is cancelled, so is the job.
 
         Raises:
-            StageError: the engine refused, stalled or broke.
+            StageError: the engine refused, stalled or broke; or the job is over.
         """
+        if self.closed:  # replies that came before may still be in the reader
+            raise self._link.broken("given up")
         try:
             reply = await self._receive()
         except BaseException:
