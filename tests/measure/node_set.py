@@ -49,6 +49,7 @@ http {{
 """
 """A node that is down refuses connections: nginx tries the next one."""
 
+# The providers never fail here, but a busy machine may hold them for longer than the default timeouts.
 CONFIG: Final = """
 [server]
 port = {port}
@@ -60,9 +61,13 @@ name = "measure"
 node = "{name}"
 [providers.fake]
 base_url = "{vendor}"
+connect_timeout_ms = 30000
+idle_timeout_ms = 60000
 [providers.cartesia]
 base_url = "{voice}"
 api_key = "{key}"
+connect_timeout_ms = 30000
+idle_timeout_ms = 60000
 [agents.default]
 stt = "fake/stt"
 llm = "fake/llm"

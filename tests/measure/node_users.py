@@ -404,8 +404,8 @@ def _brief(event: e.ServerEvent) -> str:
             return f"sound {item_id}"
         case e.ReplyStarted(response_id):
             return f"+{response_id}"
-        case e.ReplyEnded(response_id, status):
-            return f"-{response_id} {status}"
+        case e.ReplyEnded(response_id, status, why):
+            return f"-{response_id} {status} {why}".rstrip()
         case e.OtherEvent(kind):
             return kind
         case _:
