@@ -31,6 +31,12 @@ NO_SUBJECT: Final = re.compile(
 )
 """Words that stand for a component or an actor of the glossary, or for what it did."""
 
+PERSONS_VERB: Final = re.compile(r"\b(?:told|tells?|hears|asks?|asked)\b", re.IGNORECASE)
+"""What a person does; a component receives, reports, calls and requests."""
+
+NO_PERSONS: Final = ("audio", "cli", "config", "router", "wiring")
+"""Packages whose docstrings are about components alone; those of `config` are shown on Settings and Agents."""
+
 NO_NUMBER: Final = re.compile(r"\b(?:so|that) (?:many|much)\b", re.IGNORECASE)
 """A number, or the name of an argument or a constant, says how many."""
 
@@ -139,6 +145,23 @@ def test_an_error_names_its_subject() -> None:
         if NO_SUBJECT.search(text)
     ]
     assert not found, "\n".join([f"{len(found)} texts", *found])
+
+
+def test_a_docstring_names_what_a_component_does() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line} {text}"
+        for package in NO_PERSONS
+        for path in sorted((ROOT / "voicepipe" / package).rglob("*.py"))
+        for line, text in explanations(path.read_text(encoding="utf-8"))
+        if PERSONS_VERB.search(text)
+    ]
+    assert not found, "\n".join([f"{len(found)} docstrings", *found])
+
+
+@pytest.mark.parametrize("planted", ["Tell whether it runs.", "What the STT hears.", "The model that was asked first."])
+def test_a_component_that_speaks_is_found(planted: str) -> None:
+    assert PERSONS_VERB.search(planted)
+    assert not PERSONS_VERB.search("Report that the retold text was heard by the user.")
 
 
 def test_a_metric_and_a_heading_name_their_subject() -> None:

@@ -31,7 +31,7 @@ class SpeechBounds:
     def __init__(self, buffer: RingBuffer) -> None:
         self._buffer = buffer
         self._known: levels.Levels | None = None
-        """The levels before `_known_until`. A pause asks for those of 3 s at each frame."""
+        """The levels before `_known_until`. A pause reads those of 3 s at each frame."""
 
         self._known_until = 0
 

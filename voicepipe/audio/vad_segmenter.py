@@ -50,7 +50,7 @@ _DEFERRED_MS: Final = 100
 
 _LOUD_MS: Final = 100
 """Loud audio in mid-speech is processed in pieces of this length. The first frame that is no louder than the end of a
-word is processed at once: the STT answers as soon as it hears the silence after the last word."""
+word is processed at once: the STT answers as soon as it gets the silence after the last word."""
 
 _NOTHING: Final = silence(0)
 _LOUDEST: Final = np.maximum.reduce

@@ -71,7 +71,7 @@ def run(options: EvalOptions) -> int:
 
 
 def _queries_models(scenario: Scenario) -> bool:
-    """Return whether the eval's own models are asked while a scenario runs."""
+    """Return whether the eval queries its own models while a scenario runs."""
     return _is_judged(scenario) or any(step.persona for step in scenario.steps)
 
 

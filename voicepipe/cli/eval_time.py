@@ -11,7 +11,7 @@ from voicepipe.errors import ConfigError
 from voicepipe.registry import Stage
 
 ANSWERS: Final = frozenset({"openai", *LOCAL})
-"""Kinds of STT and TTS whose adapters ask for each answer, so that a wait for one is known. Others send sound over a
+"""Kinds of STT and TTS whose adapters request each answer, so that a wait for one is known. Others send sound over a
 connection that stays open.
 """
 
@@ -34,7 +34,7 @@ def refuse_running_server(options: EvalOptions) -> None:
 
 
 def refuse_outside_server(settings: Settings) -> None:
-    """Refuse settings whose server hears from another process at times that nothing tells.
+    """Refuse settings whose server receives data of another process at times that the eval does not know.
 
     Raises:
         ConfigError: the text has the setting and the reason.

@@ -97,7 +97,7 @@ async def probe_tts(synthesizer: Synthesizer, voice: Voice) -> StageOutput:
 
 
 async def probe_llm(model: Model, name: str) -> StageOutput:
-    """Ask one short question."""
+    """Send one short question."""
     began_ms, first_ms, words = clock.monotonic_ms(), None, []
     request = ModelRequest(model=name, messages=(Content("user", (Text(QUESTION),)),), max_output_tokens=ANSWER_TOKENS)
     async with model.open(request) as events:

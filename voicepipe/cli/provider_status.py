@@ -1,4 +1,4 @@
-"""Tell whether a provider has its key, and which models the running local server reports as unhealthy."""
+"""Report whether a provider has its key, and which models the running local server reports as unhealthy."""
 
 from __future__ import annotations
 

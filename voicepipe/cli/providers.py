@@ -1,4 +1,4 @@
-"""`voicepipe providers`: list the available LLMs, STTs and TTSs with keys and prices; `--probe` asks them."""
+"""`voicepipe providers`: list the available LLMs, STTs and TTSs with keys and prices; `--probe` calls them."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def _cells(line: ModelLine) -> tuple[str, ...]:
 async def _reached(
     settings: Settings, llms: list[ModelLine], speech: list[SpeechLine]
 ) -> tuple[list[ModelLine], list[SpeechLine]]:
-    """Connect to each provider that could be asked; the local ones need no connection."""
+    """Connect to each provider that could be called; the local ones need no connection."""
     keys = {**{line.provider: line.key for line in llms}, **{line.provider: line.key for line in speech}}
     stages: tuple[Stage, ...] = ("llm", "stt", "tts")
     urls = {

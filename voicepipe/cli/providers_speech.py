@@ -123,7 +123,7 @@ def plain(line: SpeechLine) -> dict[str, object]:
 
 
 def is_probed(settings: Settings, line: SpeechLine, named: set[str]) -> bool:
-    """Return whether a probe asks it: its key is set, or it needs none and is in use or named. Never a local one."""
+    """Return whether a probe calls it: its key is set, or it needs none and is in use or named. Never a local one."""
     probed = line.key == "set" or (line.key == "not needed" and (line.in_use or line.provider in named))
     return probed and settings.providers[line.provider].kind not in LOCAL
 

@@ -25,7 +25,7 @@ _SAMPLE_BYTES: Final = 2
 
 @contextmanager
 def open_devices(*, microphone: bool) -> Iterator[SoundDevices]:
-    """Open the default loudspeaker, and the default microphone if asked for, inside a running event loop.
+    """Open the default loudspeaker, and the default microphone with `microphone`, inside a running event loop.
 
     Raises:
         ConfigError: the library is missing, or this machine has no such device.

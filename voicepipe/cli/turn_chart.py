@@ -189,7 +189,7 @@ def _resumed(turn: Waterfall) -> Iterator[Text]:
 
 
 def _tried(turn: Waterfall) -> Iterator[Text]:
-    """Return the lines about the models that were asked for the answer, where there was a choice."""
+    """Return the lines about the models that were requested to answer, where there was a choice."""
     if not turn.attempts:
         return
     yield Text(f"model: {turn.route}")

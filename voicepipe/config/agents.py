@@ -68,8 +68,8 @@ class AgentSettings:
     `attempt_timeout_ms` apply too: where one breaks, another goes on with the next word; or `pool/NAME`."""
 
     model: str = ""
-    """A [speech-to-speech model](speech-models.md), as `provider/model`, that hears the user and answers in place of
-    `llm` and `tts`; these answer whenever it fails. `stt` goes on: its text ends the user's turns, and is the
+    """A [speech-to-speech model](speech-models.md), as `provider/model`, that takes the user's audio and answers in
+    place of `llm` and `tts`; these answer whenever it fails. `stt` goes on: its text ends the user's turns, and is the
     conversation. Empty: none."""
 
     model_voice: str = ""
@@ -96,8 +96,8 @@ class AgentSettings:
     """How the agent speaks the languages that its users may speak, by their tags."""
 
     interpret: Annotated[tuple[str, ...], ONE_OR_MORE] = ()
-    """Two languages, such as `["en", "de"]`, that the agent [interprets](agents.md#interpreting) between: it says what
-    it is told in the one in the other, and answers nothing. `instructions` then stand behind its own. Empty: it talks.
+    """Two languages, such as `["en", "de"]`, that the agent [interprets](agents.md#interpreting) between: it says in
+    the one what users say in the other, and answers nothing. `instructions` then stand behind its own. Empty: it talks.
     """
 
     end_of_turn: Annotated[str, STRATEGY_NAME] = "soft"
@@ -108,8 +108,8 @@ class AgentSettings:
     `silence` waits for exactly `silence_ms`. Any other name is a strategy of an installed package."""
 
     smart_turn: str = ""
-    """The ONNX file of [smart-turn](turns.md#smart-turn) v3.2, a model that hears 100 ms after the user's last word
-    whether more will come; the strategies but `silence` use what it says. You bring the file along, and the extra
+    """The ONNX file of [smart-turn](turns.md#smart-turn) v3.2, a model that predicts 100 ms after the user's last
+    word whether more will come; the strategies but `silence` use what it says. You bring the file along, and the extra
     `smart-turn` has what runs it. Empty: none."""
 
     vad: Vad = "silero"

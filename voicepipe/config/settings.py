@@ -210,7 +210,7 @@ class ProviderEntry:
     vendor charges more for what it keeps longer: with the option `cache_ttl = "1h"`, set this."""
 
     audio_input_usd_per_million: Annotated[float | None, between(0, 100_000)] = None
-    """Price of 1 million tokens of audio that a [speech-to-speech model](speech-models.md) hears. Unset: the vendor's
+    """Price of 1 million tokens of audio that a [speech-to-speech model](speech-models.md) takes. Unset: the vendor's
     published price, if there is one; set: all other prices of its tokens are those of the settings."""
 
     audio_output_usd_per_million: Annotated[float | None, between(0, 100_000)] = None

@@ -72,7 +72,7 @@ class ToolEntry:
 
     side_effects: bool = True
     """Whether the function changes something: the same call then runs once in a turn, when the end of the turn is
-    certain. Off: it runs as soon as the LLM asks for it, and its result is dropped if the user goes on."""
+    certain. Off: it runs as soon as the LLM calls it, and its result is dropped if the user goes on."""
 
     cancellable: bool = False
     """Whether the user's next turn cancels a call that runs."""

@@ -23,7 +23,7 @@ REFUSED_OPEN_MS: Final = 60_000
 those."""
 
 MAX_OPEN_MS: Final = 300_000
-"""The longest `Retry-After` that is obeyed: providers that ask for hours are tried again earlier."""
+"""The longest `Retry-After` that is obeyed: providers that send hours are tried again earlier."""
 
 AFTER_PROBE: Final = 1.0
 """Failures that count when it opens: one more in its trial, and it opens for as long again."""

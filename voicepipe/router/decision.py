@@ -74,7 +74,7 @@ class RoutingDecision(NamedTuple):
     """Most that the turn costs above the first choice alone, if no call fails."""
 
     is_first_down: bool = False
-    """Whether the first choice is not asked first since its circuit breaker is open."""
+    """Whether the first choice is not called first since its circuit breaker is open."""
 
     probe: Candidate | None = None
     """A model whose circuit breaker is half open: it gets the request too, and its answer is not used."""

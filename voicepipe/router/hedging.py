@@ -90,7 +90,7 @@ class Planner:
     """The table of best hedges of one pool. `rebuild` it off the hot path; the rest is looking up."""
 
     def __init__(self, candidates: tuple[Candidate, ...], deadline_ms: int, hold_ms: float = 0.0) -> None:
-        """`hold_ms`: until then a hedge is only heard if the first one fails."""
+        """`hold_ms`: until then a hedge answers only if the first one fails."""
         n = len(candidates)
         self._hold_step = int(hold_ms) // STEP_MS
         self.candidates, self.deadline_ms = candidates, deadline_ms

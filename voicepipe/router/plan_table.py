@@ -1,4 +1,4 @@
-"""The plans of one pool for one deadline: computed from the latest statistics when they are first asked for."""
+"""The plans of one pool for one deadline: computed from the latest statistics when the router first needs them."""
 
 from __future__ import annotations
 

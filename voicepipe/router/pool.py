@@ -44,7 +44,7 @@ MAX_STAY: Final = 0.95
 TURN_MEMORY: Final = 0.001
 
 RETRY_TURNS: Final = 300
-"""Turns after which a model that was not asked is asked again, with the order `learned`: it may be fast by now."""
+"""Turns after which a model that was not called is called again, with the order `learned`: it may be fast by now."""
 
 MAX_DEADLINES: Final = 8
 """Tables for different deadlines that one pool keeps; when full, the oldest is dropped."""
@@ -208,7 +208,7 @@ class Pool:
 
     def better(self, query: RoutingQuery, complexity: Complexity, now_ms: float) -> Candidate | None:
         """Return the first healthy model for questions of that class, if this one was taken for an easier one and
-        `decide` asks another model for it."""
+        `decide` chooses another model for it."""
         if self._class_of is None or CLASSES.index(complexity) <= CLASSES.index(self._class_of(query)):
             return None
         healthy, _ = self._healthy(now_ms)

@@ -18,8 +18,8 @@ MAX_IN_FLIGHT: Final = 2
 AttemptState = Literal["running", "ready", "spoke", "lost", "failed"]
 
 AttemptRole = Literal["primary", "hedge", "replacement", "continuation", "probe", "judge"]
-"""A probe and a judge take no part in the race: the one asks whether a model answers again, the other how hard the
-question is."""
+"""A probe and a judge take no part in the race: the one checks whether a model answers again, the other
+judges how hard the question is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,7 @@ class _SingleSpeech:
 async def single_answer(
     model: Model, request: ModelRequest, stats: SharedStats
 ) -> AsyncIterator[AsyncIterator[ModelEvent]]:
-    """Ask one model, as its own `open` does. An answer without text and tool calls is a failure."""
+    """Call one model, as its own `open` does. An answer without text and tool calls is a failure."""
     observed = _ObservedCall(model.name, stats)
     async with AsyncExitStack() as stack:
         events = await observed.enter(stack, model.open(request))

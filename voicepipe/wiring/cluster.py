@@ -17,7 +17,7 @@ from voicepipe.storage import StorageHealth
 def open_store(settings: Settings, health: StorageHealth | None = None) -> AbstractAsyncContextManager[Cluster]:
     """Open the store for the duration of the block: the server that `cluster.store` names, or this machine's file.
 
-    `health`: told when one server of `cluster.snapshot_stores` is away.
+    `health`: notified when one server of `cluster.snapshot_stores` is away.
 
     Raises:
         ConfigError: the store can't be opened; the text says why.

@@ -36,7 +36,7 @@ class UsualAddress:
 
     base_url: str
     owner: str = ""
-    """What its list of models says under `owned_by`; empty where the port alone tells which server it is."""
+    """What its list of models says under `owned_by`; empty where the port alone identifies the server."""
 
     is_known: bool = False
     """Whether the catalog has the provider with this address, so that the spec is enough."""
@@ -69,8 +69,8 @@ def leaves_llm_open(settings: Settings) -> bool:
 async def offer(settings: Settings, addresses: tuple[UsualAddress, ...] = USUAL) -> str | None:
     """Return the line that offers the first server that answers, with its first model.
 
-    Only these addresses of this machine are asked, once, for their list of models. None if no server answers, or if
-    the operator has chosen an LLM already; then none is asked.
+    Only these addresses of this machine get a request, once, for their list of models. None if no server answers, or if
+    the operator has chosen an LLM already; then none gets one.
     """
     if not leaves_llm_open(settings):
         return None

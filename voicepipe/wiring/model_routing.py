@@ -115,7 +115,7 @@ class Router:
         return RoutedModel(self._get(spec, key), "", self._routes, metadata={}, applies_rules=False)
 
     def healths(self) -> tuple[Health, ...]:
-        """Return the health of each model that was asked or is in a pool."""
+        """Return the health of each model that was called or is in a pool."""
         return healths(self._stats, "llm", clock.monotonic_ms())
 
     async def run_probes(self) -> None:

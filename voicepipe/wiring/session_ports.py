@@ -52,7 +52,7 @@ class SessionCounts:
     """How often a session had to be ended by the last-resort timeout: not 0 means a bug."""
 
     n_scores: Counter[tuple[str, Outcome]] = field(default_factory=Counter)
-    """(score, outcome) -> the number of pauses that its model was asked to judge."""
+    """(score, outcome) -> the number of pauses that its model had to score."""
 
     @classmethod
     def of(cls, settings: Settings) -> SessionCounts:
@@ -191,7 +191,7 @@ class AgentsOfCall(OtherAgents):
         grant: SessionGrant,
         in_force: Callable[[], Settings],
     ) -> None:
-        """`of_agents` is told which agent has the call. `in_force` returns the settings of now, with all agents."""
+        """`of_agents` records which agent has the call. `in_force` returns the settings of now, with all agents."""
         self._agents, self._of_agents, self._grant, self._in_force = agents, of_agents, grant, in_force
 
     def is_another(self, model: str) -> bool:

@@ -96,7 +96,7 @@ class Stages:
         return self._router
 
     def hints(self) -> NodeHints:
-        """Return what this process tells others of its providers, and learns from them."""
+        """Return what this process shares with others about its providers, and learns from them."""
         speech = self._speech_routing
         return NodeHints({"stt": speech.stt_stats, "llm": self._llm_stats, "tts": speech.tts_stats})
 
@@ -221,7 +221,7 @@ class Stages:
         return self._speech_routing.synthesizer(specs, self._all(name, "tts"), options)
 
     def healths(self) -> tuple[Health, ...]:
-        """Return the health of every STT, LLM and TTS of the agents, as far as they were asked."""
+        """Return the health of every STT, LLM and TTS of the agents, as far as they were called."""
         return (*self.router.healths(), *self._speech_routing.healths())
 
     def _all(self, name: str, stage: Stage) -> list[Any]:

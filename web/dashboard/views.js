@@ -61,7 +61,7 @@ export class Views {
     this.now = now;
     this.place = place;
     this.chart = new Chart();
-    /** Lasts longer than a list, which is drawn anew while somebody types. */
+    /** Lasts longer than a list, which is drawn anew while the operator types. */
     this.words = make("input", { id: "words", type: "search", autocomplete: "off", maxlength: "200" });
     /** The turns that are listed so far. @type {any[]} */
     this.listed = [];

@@ -59,7 +59,7 @@ class LlmCall(RacingCall[AnswerEvent]):
         return self.latest_ms - self.attempt.began_ms - (self.attempt.first_ms or 0.0)
 
     async def run(self, model: Model, request: ModelRequest, listener: LlmCallListener) -> None:
-        """Ask the model, and pass its events to the listener until the answer ends or breaks. Cancel the task to
+        """Call the model, and pass its events to the listener until the answer ends or breaks. Cancel the task to
         close it."""
         if (
             failure := await failure_of(self.stage, self.spec, self._pass_answer(model, request, listener))

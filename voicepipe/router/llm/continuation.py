@@ -41,10 +41,10 @@ class StallPolicy:
         return min(healthy, key=lambda each: self._p95_ms(each, now_ms), default=None)
 
     def wait_ms(self, speaker: Candidate, silent_ms: float, now_ms: float) -> float:
-        """Return how long to wait before another model is asked; 0 or less: not at all.
+        """Return how long to wait before the router calls another model; 0 or less: not at all.
 
         Later is better: the model may continue by itself, and a second answer costs money. Where the amount of audio
-        left is unknown (a client that reads), another model is asked as soon as the first has stalled.
+        left is unknown (a client that reads), the router calls another model as soon as the first has stalled.
         """
         left_ms = self.stall_ms(speaker) - silent_ms
         backup = self.backup(speaker, now_ms)

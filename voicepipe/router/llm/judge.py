@@ -1,4 +1,4 @@
-"""Ask a small model how hard a question is, beside the request that it judges. No answer waits for it."""
+"""Let a small model judge how hard a question is, beside the request that it judges. No answer waits for it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Judging:
         self._failure: StageError | None = None
 
     async def run(self, model: Model, found: Callable[[Complexity], None], *, timeout_ms: float) -> None:
-        """Ask the model, and pass its verdict to `found`. A refusal or a break is logged, and counts for its
+        """Call the model, and pass its verdict to `found`. A refusal or a break is logged, and counts for its
         circuit breaker. A time-out does not: an answer may take longer than a verdict, and both share the circuit
         breaker."""
         attempt, spec = self.attempt, self.attempt.candidate.spec

@@ -1,7 +1,7 @@
-"""Ask a model whose circuit breaker is half open, beside a request that does not depend on it.
+"""Call a model whose circuit breaker is half open, beside a request that does not depend on it.
 
 The probe runs until its first token: an answer from another model does not close it, and it may outlast the request.
-So a slower model comes back too, and it is asked once each time that its circuit breaker was open.
+So a slower model comes back too: the router probes it once each time that its circuit breaker was open.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class RoutedAnswer:
     # --- begin and close ----------------------------------------------------------------------
 
     def begin(self, group: asyncio.TaskGroup) -> None:
-        """Ask the first models of the plan; every call is a task of `group`."""
+        """Call the first models of the plan; every call is a task of `group`."""
         self._group, self._began_ms = group, clock.monotonic_ms()
         self._hold = self._pool.begin(self._decision)
         self._runner.begin(self._began_ms)
@@ -134,7 +134,7 @@ class RoutedAnswer:
     # --- the race -----------------------------------------------------------------------------
 
     def start(self, attempt: Attempt) -> None:
-        """Ask the model of an attempt."""
+        """Call the model of an attempt."""
         self._start(LlmCall(attempt, FirstToken.of(self._request)), self._request)
 
     def _start(self, call: LlmCall, request: ModelRequest) -> None:
@@ -149,7 +149,7 @@ class RoutedAnswer:
         """Do nothing: its cost is reported with that of all calls."""
 
     def give_up(self) -> None:
-        """Fail with the error of the model that was asked first."""
+        """Fail with the error of the model that was called first."""
         self._fail(self._runner.failures()[0])
 
     def let_speak(self, call: LlmCall, now_ms: int) -> None:
@@ -358,7 +358,7 @@ class RoutedAnswer:
         self._stall_timer = asyncio.get_running_loop().call_later(wait_s, self._look)
 
     def _look(self) -> None:
-        """Check whether the answering model has stalled, and whether it is time to ask another."""
+        """Check whether the answering model has stalled, and whether it is time to call another."""
         self._stall_timer = None
         speaker, now_ms = self._speaker, clock.monotonic_ms()
         if (
@@ -378,7 +378,7 @@ class RoutedAnswer:
             self._start_continuation(f"stalled for {silent_ms} ms")
 
     def _start_continuation(self, why: str) -> bool:
-        """Ask another model to continue the answer; False when that is not possible."""
+        """Call another model to continue the answer; False when that is not possible."""
         speaker, now_ms = self._speaker, clock.monotonic_ms()
         if (
             speaker is None

@@ -17,7 +17,7 @@ Tokens = tuple[float, float]
 
 def answer_tokens(input_tokens: float, text: str, usage: Usage | None) -> Tokens:
     """Return the tokens of a request and its answer: the provider's count, else the estimate `input_tokens` and one of
-    the text. The provider of a losing call is never asked for its count."""
+    the text. The provider of a losing call sends no count."""
     if usage is not None and usage.input_tokens:
         return float(usage.input_tokens), float(usage.output_tokens)
     return input_tokens, estimated_tokens(len(text))
@@ -101,7 +101,7 @@ def failover_usd(costs: Sequence[tuple[Attempt, float]], extra_usd: float, *, fi
         costs: each call of the turn, with its cost.
         extra_usd: the cost of the turn above that of the first choice alone.
         first: the first choice.
-        is_down: whether the first choice is not asked first since its circuit breaker is open.
+        is_down: whether the first choice is not called first since its circuit breaker is open.
     """
     if extra_usd <= 0:
         return 0.0
