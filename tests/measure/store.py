@@ -2,7 +2,7 @@
 
 With `--days 2` the turns are those of two days: a busy machine's, whose hours have thousands of turns.
 
-Fills a store with generated turns in batches as the sink writes them, aggregates them as the server does,
+Fills a store with generated turns in batches as the record writer writes them, aggregates them as the server does,
 and sends it the dashboard's queries: write rate, size on disk, and the median and 95th percentile of
 each query. Beside the rates and the medians stands the CPU time of this process, which other work on the machine moves
 least. `--postgres URL` uses a Postgres whose schema `voicepipe` is empty, and leaves the turns there; its own CPU time
@@ -37,7 +37,7 @@ from voicepipe.telemetry.store.sqlite import SqliteTurnStore
 from voicepipe.turn.record.arm import Arm
 
 BATCH: Final = 500
-"""Turns in one transaction: ten times those of a very busy machine's sink in a quarter of a second."""
+"""Turns in one transaction: ten times those of a very busy machine's record writer in a quarter of a second."""
 
 HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * HOUR_MS

@@ -62,7 +62,7 @@ def left(*changes: dict[str, str]) -> dict[str, Any]:
     return {**FIRST_VERSION, "snapshot": snapshot}
 
 
-class RecordSink:
+class FakeRecordWriter:
     """What stores the records of sessions (`ServerContext.records_of`)."""
 
     def __init__(self) -> None:
@@ -80,60 +80,60 @@ class RecordSink:
         return {each.id: each.outcome for each in self.records}
 
 
-def survivor(server: Server, snapshots: FakeLeftSnapshots, sink: RecordSink) -> LeftSessions:
+def survivor(server: Server, snapshots: FakeLeftSnapshots, record_writer: FakeRecordWriter) -> LeftSessions:
     """Return what a node does for the sessions of others."""
-    return LeftSessions(replace(server.context, records_of=sink.of), snapshots)
+    return LeftSessions(replace(server.context, records_of=record_writer.of), snapshots)
 
 
 async def test_its_turns_end_and_its_snapshot_is_deleted(serve: Serve) -> None:
-    snapshots, sink = FakeLeftSnapshots(left()), RecordSink()
+    snapshots, record_writer = FakeLeftSnapshots(left()), FakeRecordWriter()
     async with serve() as server:
-        node = survivor(server, snapshots, sink)
+        node = survivor(server, snapshots, record_writer)
         assert await node.end_one()
         assert not await node.end_one()
-    assert sink.outcomes == {"turn_1": "completed", "turn_2": "abandoned"}
-    assert sink.whose == [("sess_x", "default", 1_000)]
+    assert record_writer.outcomes == {"turn_1": "completed", "turn_2": "abandoned"}
+    assert record_writer.whose == [("sess_x", "default", 1_000)]
     assert (snapshots.ended, len(set(snapshots.leases))) == (["sess_x"], 2)
 
 
 async def test_they_are_of_the_agent_that_had_the_call(serve: Serve) -> None:
-    snapshots, sink = FakeLeftSnapshots(left({"type": "agent", "agent": "support"})), RecordSink()
+    snapshots, record_writer = FakeLeftSnapshots(left({"type": "agent", "agent": "support"})), FakeRecordWriter()
     async with serve() as server:
-        assert await survivor(server, snapshots, sink).end_one()
-    assert sink.whose == [("sess_x", "support", 1_000)]
+        assert await survivor(server, snapshots, record_writer).end_one()
+    assert record_writer.whose == [("sess_x", "support", 1_000)]
 
 
 @pytest.mark.parametrize("outcome", ["interrupted", None])
 async def test_a_turn_that_its_node_has_recorded_as_over_stays_so(serve: Serve, outcome: Outcome | None) -> None:
     """The node was stopped, and wrote all records. One that was recorded as running gets its end."""
-    snapshots, sink = FakeLeftSnapshots(left()), RecordSink()
+    snapshots, record_writer = FakeLeftSnapshots(left()), FakeRecordWriter()
     async with serve() as server:
         stored = StoredTurn(replace(RUNNING, outcome=outcome), "acme", "default", 1_000)
         await server.context.turns.store([stored])
-        assert await survivor(server, snapshots, sink).end_one()
-    assert ("turn_2" in sink.outcomes) == (outcome is None)
+        assert await survivor(server, snapshots, record_writer).end_one()
+    assert ("turn_2" in record_writer.outcomes) == (outcome is None)
 
 
 async def test_a_text_that_this_node_cannot_read_is_left_to_others(serve: Serve) -> None:
-    snapshots, sink = FakeLeftSnapshots({"snapshot": "of a newer version"}, left()), RecordSink()
+    snapshots, record_writer = FakeLeftSnapshots({"snapshot": "of a newer version"}, left()), FakeRecordWriter()
     async with serve() as server:
-        node = survivor(server, snapshots, sink)
+        node = survivor(server, snapshots, record_writer)
         assert await node.end_one()
-        assert (snapshots.ended, sink.records) == ([], [])
+        assert (snapshots.ended, record_writer.records) == ([], [])
         assert await node.end_one(), "the next one has its turn"
         assert snapshots.ended == ["sess_x"]
 
 
 async def test_a_text_stays_until_its_records_are_stored(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(left_sessions, "RECORDS_S", 0.001)
-    snapshots, sink = FakeLeftSnapshots(left()), RecordSink()
+    snapshots, record_writer = FakeLeftSnapshots(left()), FakeRecordWriter()
 
     async def never(session_id: str) -> None:
         await asyncio.Event().wait()
 
     async with serve(records_written=never) as server:
         with pytest.raises(TimeoutError):
-            await survivor(server, snapshots, sink).end_one()
+            await survivor(server, snapshots, record_writer).end_one()
     assert snapshots.ended == []
 
 

@@ -150,9 +150,9 @@ def test_two_take_the_users_audio() -> None:
     assert both(None, other) is other
     assert both(one, None) is one
     assert both(None, None) is None
-    sink = both(one, other)
-    assert sink is not None
-    sink.user_audio(ramp(0, 100), RATE_HZ, 100)
+    recorder = both(one, other)
+    assert recorder is not None
+    recorder.user_audio(ramp(0, 100), RATE_HZ, 100)
     for each in (one, other):
         each.on_notification(a.AudioCommitted("item", None), 100)
         assert span(each, "item") == (0, 99)

@@ -236,9 +236,14 @@ def test_a_crash_has_its_traceback() -> None:
     try:
         raise KeyError("gone")
     except KeyError as error:
-        (line,) = logged(partial(log.log_crash, "sink", error, session="s"))
+        (line,) = logged(partial(log.log_crash, "record-writer", error, session="s"))
     entry = json.loads(line)
-    assert (entry["event"], entry["where"], entry["session"], entry["level"]) == ("crashed", "sink", "s", "error")
+    assert (entry["event"], entry["where"], entry["session"], entry["level"]) == (
+        "crashed",
+        "record-writer",
+        "s",
+        "error",
+    )
     assert "KeyError: 'gone'" in entry["exception"]
 
 

@@ -175,25 +175,27 @@ async def test_a_database_that_restarts_loses_no_record() -> None:
     with stopped_postgres() as server, ExitStack() as up:
         await asyncio.to_thread(up.enter_context, server.running())
         store = await PostgresTurnStore.open(server.url)
-        async with RecordWriter(store, options, health=health) as sink:
+        async with RecordWriter(store, options, health=health) as record_writer:
 
             async def offer_until(state: Callable[[], bool], name: str) -> set[str]:
                 queued: set[str] = set()
                 while not state():
                     queued.add(f"{name}{len(queued)}")
-                    sink.offer(stored_turn(f"{name}{len(queued) - 1}", len(queued)))
+                    record_writer.offer(stored_turn(f"{name}{len(queued) - 1}", len(queued)))
                     await asyncio.sleep(0.01)
                 return queued
 
-            sink.offer(stored_turn("before"))
+            record_writer.offer(stored_turn("before"))
             queued = {"before"}
             await asyncio.to_thread(up.close)
-            queued |= await offer_until(lambda: bool(health.failing_stores()) and sink.n_waiting > 100, "while")
+            queued |= await offer_until(
+                lambda: bool(health.failing_stores()) and record_writer.n_waiting > 100, "while"
+            )
             await asyncio.to_thread(up.enter_context, server.running())
             queued |= await offer_until(lambda: not health.failing_stores(), "after")
 
             async def settled() -> bool | None:
-                return not sink.n_waiting or None
+                return not record_writer.n_waiting or None
 
             await eventually(settled)
         found: set[str] = set()
@@ -205,7 +207,7 @@ async def test_a_database_that_restarts_loses_no_record() -> None:
             if before is None:
                 break
         await store.close()
-    assert (sink.lost, sink.dropped) == (0, 0)
+    assert (record_writer.lost, record_writer.dropped) == (0, 0)
     assert len(queued) > 100
     assert found == queued
 

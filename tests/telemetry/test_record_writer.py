@@ -46,11 +46,11 @@ class FakeStore:
 async def test_records_queued_together_are_written_together() -> None:
     """One batch, one transaction, in the order of the offers."""
     store = FakeStore()
-    async with RecordWriter(store, SOON) as sink:
+    async with RecordWriter(store, SOON) as record_writer:
         for number in range(5):
-            sink.offer(stored_turn(f"t{number}"))
+            record_writer.offer(stored_turn(f"t{number}"))
         assert await store.batch() == ["t0", "t1", "t2", "t3", "t4"]
-        sink.offer(stored_turn("later"))
+        record_writer.offer(stored_turn("later"))
         assert await store.batch() == ["later"]
 
 
@@ -63,19 +63,19 @@ async def test_observers_get_every_turn_also_dropped_ones() -> None:
 
     async with RecordWriter(
         FakeStore(), RecordWriterOptions(capacity=1, flush_ms=1), observers=(listens, listens)
-    ) as sink:
-        sink.offer(stored_turn("a"))
-        sink.offer(stored_turn("b"))
-        assert (observed, sink.dropped) == (["a", "a", "b", "b"], 1)
+    ) as record_writer:
+        record_writer.offer(stored_turn("a"))
+        record_writer.offer(stored_turn("b"))
+        assert (observed, record_writer.dropped) == (["a", "a", "b", "b"], 1)
 
 
 async def test_a_turn_that_still_waits_is_replaced_by_its_newer_record() -> None:
     """The record of a turn still spoken is not written when the closed one is there already."""
     store = FakeStore()
-    async with RecordWriter(store, SOON) as sink:
-        sink.offer(stored_turn("a", outcome=None))
-        sink.offer(stored_turn("a", outcome="completed"))
-        sink.offer(stored_turn("a", project="other"))
+    async with RecordWriter(store, SOON) as record_writer:
+        record_writer.offer(stored_turn("a", outcome=None))
+        record_writer.offer(stored_turn("a", outcome="completed"))
+        record_writer.offer(stored_turn("a", project="other"))
         async with asyncio.timeout(WAIT_S):
             assert await store.batches.get() == (
                 stored_turn("a", outcome="completed"),
@@ -86,19 +86,19 @@ async def test_a_turn_that_still_waits_is_replaced_by_its_newer_record() -> None
 async def test_leaving_writes_what_waits() -> None:
     """A shutdown does not wait for the next flush, and loses nothing."""
     store = FakeStore()
-    async with RecordWriter(store, RecordWriterOptions(flush_ms=3_600_000)) as sink:
-        sink.offer(stored_turn("a", outcome=None))
+    async with RecordWriter(store, RecordWriterOptions(flush_ms=3_600_000)) as record_writer:
+        record_writer.offer(stored_turn("a", outcome=None))
     assert await store.batch() == ["a"]
-    assert (sink.dropped, sink.lost) == (0, 0)
+    assert (record_writer.dropped, record_writer.lost) == (0, 0)
 
 
 async def test_a_turn_that_has_ended_is_written_at_once_with_all_that_wait() -> None:
     """The process may be killed next. The record of a turn that still runs waits for others."""
     store = FakeStore()
-    async with RecordWriter(store, RecordWriterOptions(flush_ms=3_600_000)) as sink:
+    async with RecordWriter(store, RecordWriterOptions(flush_ms=3_600_000)) as record_writer:
         for ended in ("a", "b"):
-            sink.offer(stored_turn("runs", outcome=None))
-            sink.offer(stored_turn(ended))
+            record_writer.offer(stored_turn("runs", outcome=None))
+            record_writer.offer(stored_turn(ended))
             assert await store.batch() == ["runs", ended]
 
 
@@ -107,10 +107,10 @@ async def test_a_turn_that_ends_while_the_store_fails_waits_for_the_next_try() -
     store = FakeStore()
     store.failure = StoreError("away")
     options = RecordWriterOptions(flush_ms=1, retry_ms=3_600_000, max_retry_ms=3_600_000)
-    async with RecordWriter(store, options) as sink:
-        sink.offer(stored_turn("a"))
+    async with RecordWriter(store, options) as record_writer:
+        record_writer.offer(stored_turn("a"))
         assert await store.batch() == ["a"]
-        sink.offer(stored_turn("b"))
+        record_writer.offer(stored_turn("b"))
         for _ in range(10):
             await asyncio.sleep(0)
         assert store.batches.empty()
@@ -122,26 +122,26 @@ async def test_the_records_of_a_session_can_be_waited_for() -> None:
     """Those that are redacted, that wait and that are being written; not those of others."""
     redact, store = SlowRedactor(), FakeStore()
     store.free.clear()
-    async with RecordWriter(store, SOON) as sink, asyncio.TaskGroup() as group:
-        sink.offer(stored_turn("a", session="s"))
+    async with RecordWriter(store, SOON) as record_writer, asyncio.TaskGroup() as group:
+        record_writer.offer(stored_turn("a", session="s"))
         assert await store.batch() == ["a"]
-        await sink.wait_until_written("other")
-        recorder(sink, redact)(turn_record(id="b", session="s"))
-        waiting = group.create_task(sink.wait_until_written("s"))
+        await record_writer.wait_until_written("other")
+        recorder(record_writer, redact)(turn_record(id="b", session="s"))
+        waiting = group.create_task(record_writer.wait_until_written("s"))
         store.free.set()
         redact.may_go.set()
         assert await store.batch() == ["b"]
         await waiting
-        assert sink.n_waiting == 0
+        assert record_writer.n_waiting == 0
 
 
 async def test_leaving_with_an_error_writes_too_and_lets_it_through() -> None:
-    """What went wrong around the sink comes out as it was, after the records were written."""
+    """What went wrong around the record writer comes out as it was, after the records were written."""
     store = FakeStore()
 
     async def break_in_the_middle() -> None:
-        async with RecordWriter(store, RecordWriterOptions(flush_ms=3_600_000)) as sink:
-            sink.offer(stored_turn("a", outcome=None))
+        async with RecordWriter(store, RecordWriterOptions(flush_ms=3_600_000)) as record_writer:
+            record_writer.offer(stored_turn("a", outcome=None))
             raise ConfigError("unrelated")
 
     with pytest.raises(ConfigError, match="unrelated"):
@@ -149,16 +149,16 @@ async def test_leaving_with_an_error_writes_too_and_lets_it_through() -> None:
     assert await store.batch() == ["a"]
 
 
-async def test_a_full_sink_drops_and_counts() -> None:
+async def test_a_full_record_writer_drops_and_counts() -> None:
     """While the store is stuck, offers return at once; what finds no room is counted, the rest is written."""
     store = FakeStore()
     store.free.clear()
-    async with RecordWriter(store, RecordWriterOptions(capacity=2, flush_ms=1)) as sink:
-        sink.offer(stored_turn("stuck"))
+    async with RecordWriter(store, RecordWriterOptions(capacity=2, flush_ms=1)) as record_writer:
+        record_writer.offer(stored_turn("stuck"))
         assert await store.batch() == ["stuck"]
         for id in ("a", "b", "c", "a"):
-            sink.offer(stored_turn(id))
-        assert sink.dropped == 1
+            record_writer.offer(stored_turn(id))
+        assert record_writer.dropped == 1
         store.free.set()
         assert await store.batch() == ["a", "b"]
 
@@ -167,19 +167,19 @@ async def test_a_store_that_stays_stuck_does_not_hold_up_the_end() -> None:
     """Leaving is bounded, and says how many turns it cost: those being written and those that waited."""
     store = FakeStore()
     store.free.clear()
-    async with RecordWriter(store, RecordWriterOptions(flush_ms=1, drain_ms=20)) as sink:
-        sink.offer(stored_turn("a"))
+    async with RecordWriter(store, RecordWriterOptions(flush_ms=1, drain_ms=20)) as record_writer:
+        record_writer.offer(stored_turn("a"))
         await store.batch()
-        sink.offer(stored_turn("b"))
-    assert sink.lost == 2
+        record_writer.offer(stored_turn("b"))
+    assert record_writer.lost == 2
 
 
 async def test_offers_after_the_end_are_counted() -> None:
-    """A session that outlives the sink breaks nothing."""
-    async with RecordWriter(FakeStore(), SOON) as sink:
+    """A session that outlives the record writer breaks nothing."""
+    async with RecordWriter(FakeStore(), SOON) as record_writer:
         pass
-    sink.offer(stored_turn("late"))
-    assert sink.dropped == 1
+    record_writer.offer(stored_turn("late"))
+    assert record_writer.dropped == 1
 
 
 @pytest.mark.parametrize("failure", [StoreError("disk full", "full"), OSError("gone"), StoreError("who knows")])
@@ -188,19 +188,19 @@ async def test_a_store_that_is_away_loses_nothing(failure: Exception, caplog: py
     store = FakeStore()
     store.failure = failure
     with caplog.at_level(logging.INFO, "voicepipe"):
-        async with RecordWriter(store, SOON) as sink:
-            sink.offer(stored_turn("a", outcome=None))
+        async with RecordWriter(store, SOON) as record_writer:
+            record_writer.offer(stored_turn("a", outcome=None))
             assert await store.batch() == ["a"]
-            sink.offer(stored_turn("a", outcome="completed"))
-            sink.offer(stored_turn("b"))
+            record_writer.offer(stored_turn("a", outcome="completed"))
+            record_writer.offer(stored_turn("b"))
             for _ in range(3):
                 assert await store.batch() == ["a"]
-            assert sink.n_waiting == 3
+            assert record_writer.n_waiting == 3
             store.failure = None
             assert await store.batch() == ["a"]
             async with asyncio.timeout(WAIT_S):
                 assert await store.batches.get() == (stored_turn("a", outcome="completed"), stored_turn("b"))
-    assert (sink.lost, sink.dropped, sink.n_waiting) == (0, 0, 0)
+    assert (record_writer.lost, record_writer.dropped, record_writer.n_waiting) == (0, 0, 0)
     assert [line.message for line in caplog.records] == ["storage_failed", "storage_recovered"]
 
 
@@ -215,8 +215,10 @@ async def test_a_store_that_is_away_is_tried_ever_more_slowly() -> None:
             pauses.append(pause_ms)
             await asyncio.sleep(0)
 
-    async with Watched(store, RecordWriterOptions(flush_ms=1, retry_ms=10, max_retry_ms=50, drain_ms=20)) as sink:
-        sink.offer(stored_turn("a"))
+    async with Watched(
+        store, RecordWriterOptions(flush_ms=1, retry_ms=10, max_retry_ms=50, drain_ms=20)
+    ) as record_writer:
+        record_writer.offer(stored_turn("a"))
         for _ in range(6):
             await store.batch()
         store.failure = None
@@ -235,11 +237,11 @@ async def test_leaving_tries_again_as_long_as_it_may() -> None:
             await store.batch()
         store.failure = None
 
-    async with asyncio.TaskGroup() as group, RecordWriter(store, options) as sink:
-        sink.offer(stored_turn("a"))
+    async with asyncio.TaskGroup() as group, RecordWriter(store, options) as record_writer:
+        record_writer.offer(stored_turn("a"))
         await store.batch()
         group.create_task(come_back())
-    assert (sink.lost, sink.n_waiting) == (0, 0)
+    assert (record_writer.lost, record_writer.n_waiting) == (0, 0)
 
 
 @pytest.mark.parametrize("failure", [RecordRefused("text with a zero"), RuntimeError("bug")])
@@ -254,13 +256,13 @@ async def test_a_record_at_fault_takes_no_other_with_it(failure: Exception, capl
 
     store = Choosy()
     with caplog.at_level(logging.INFO, "voicepipe"):
-        async with RecordWriter(store, SOON) as sink:
+        async with RecordWriter(store, SOON) as record_writer:
             for id in ("a", "b", "bad", "c", "d", "worse", "e"):
-                sink.offer(stored_turn(id))
+                record_writer.offer(stored_turn(id))
     written: list[str] = []
     while not store.batches.empty():
         written += await store.batch()
-    assert (written, sink.lost, sink.n_waiting) == (["a", "b", "c", "d", "e"], 2, 0)
+    assert (written, record_writer.lost, record_writer.n_waiting) == (["a", "b", "c", "d", "e"], 2, 0)
     assert [line.message for line in caplog.records] == ["records_lost"]
 
 
@@ -269,14 +271,14 @@ async def test_what_finds_no_room_is_logged_once(caplog: pytest.LogCaptureFixtur
     store = FakeStore()
     store.failure = StoreError("disk full", "full")
     with caplog.at_level(logging.ERROR, "voicepipe"):
-        async with RecordWriter(store, RecordWriterOptions(capacity=1, flush_ms=1, drain_ms=20)) as sink:
-            sink.offer(stored_turn("a"))
+        async with RecordWriter(store, RecordWriterOptions(capacity=1, flush_ms=1, drain_ms=20)) as record_writer:
+            record_writer.offer(stored_turn("a"))
             await store.batch()
             for id in ("b", "c", "d"):
-                sink.offer(stored_turn(id))
-            assert sink.dropped == 2
+                record_writer.offer(stored_turn(id))
+            assert record_writer.dropped == 2
     assert [line.message for line in caplog.records] == ["storage_failed", "records_lost", "records_lost"]
-    assert sink.lost == 2
+    assert record_writer.lost == 2
 
 
 @pytest.mark.parametrize("failure", [RecordRefused("no number"), RuntimeError("bug")])
@@ -284,20 +286,20 @@ async def test_lost_records_are_counted_and_logged_once(failure: Exception, capl
     """Whatever the store raises, calls go on; the log says it once until a batch was written again."""
     store = FakeStore()
     with caplog.at_level(logging.ERROR, "voicepipe"):
-        async with RecordWriter(store, SOON) as sink:
+        async with RecordWriter(store, SOON) as record_writer:
             for id, broken in (("a", True), ("b", True), ("c", False), ("d", True)):
                 store.failure = failure if broken else None
-                sink.offer(stored_turn(id))
+                record_writer.offer(stored_turn(id))
                 assert await store.batch() == [id]
-    assert sink.lost == 3
+    assert record_writer.lost == 3
     assert [line.message for line in caplog.records] == ["records_lost", "records_lost"]
 
 
 async def test_a_sessions_records_get_their_project_and_time() -> None:
     """A turn began when its first mark was stamped, counted from when the session's clock was 0."""
     store = FakeStore()
-    async with RecordWriter(store, SOON) as sink:
-        keep = sink.of_session(project="p", agent="sales", began_unix_ms=1_000_000, store_texts=True)
+    async with RecordWriter(store, SOON) as record_writer:
+        keep = record_writer.of_session(project="p", agent="sales", began_unix_ms=1_000_000, store_texts=True)
         keep(turn_record(marks=(("voiced_last", 5_000),)))
         keep(turn_record(id="none", marks=()))
         async with asyncio.timeout(WAIT_S):
@@ -312,8 +314,8 @@ async def test_a_sessions_records_get_their_project_and_time() -> None:
 async def test_a_turn_gets_the_routers_pool_and_arm_or_its_agents_pool() -> None:
     """They are stored beside the record, not in it."""
     store = FakeStore()
-    async with RecordWriter(store, SOON) as sink:
-        keep = sink.of_session(project="p", agent="sales", began_unix_ms=0, store_texts=True, pool="home")
+    async with RecordWriter(store, SOON) as record_writer:
+        keep = record_writer.of_session(project="p", agent="sales", began_unix_ms=0, store_texts=True, pool="home")
         keep(turn_record(id="single"))
         keep(turn_record(id="ruled", pool="fast", route="rule short; first choice"))
         keep(turn_record(id="tried", pool="new", arm=Arm("summer", "new")))
@@ -330,8 +332,8 @@ async def test_a_turn_gets_the_routers_pool_and_arm_or_its_agents_pool() -> None
 async def test_texts_that_must_not_be_stored_never_reach_the_store() -> None:
     """Neither side's words are in what is handed on; all else is."""
     store = FakeStore()
-    async with RecordWriter(store, SOON) as sink:
-        sink.of_session(project="p", agent="a", began_unix_ms=0, store_texts=False)(turn_record())
+    async with RecordWriter(store, SOON) as record_writer:
+        record_writer.of_session(project="p", agent="a", began_unix_ms=0, store_texts=False)(turn_record())
         async with asyncio.timeout(WAIT_S):
             (turn,) = await store.batches.get()
     assert turn.record == turn_record(user_text="", agent_text="", played_text="")
@@ -339,7 +341,7 @@ async def test_texts_that_must_not_be_stored_never_reach_the_store() -> None:
 
 @pytest.mark.parametrize("wrong", [{"capacity": 0}, {"flush_ms": 0}, {"drain_ms": -1}])
 def test_wrong_options_are_refused(wrong: dict[str, int]) -> None:
-    """A sink without room, or without time, is a mistake in the settings."""
+    """A record writer without room, or without time, is a mistake in the settings."""
     with pytest.raises(ConfigError, match="above 0"):
         RecordWriterOptions(**wrong)
 
@@ -368,20 +370,22 @@ class SlowRedactor:
         return text.replace("Anna", "[name]")
 
 
-def recorder(sink: RecordWriter, redact: Any) -> Any:
+def recorder(record_writer: RecordWriter, redact: Any) -> Any:
     """What a session whose texts are redacted calls with each record."""
-    return sink.of_session(project="p", agent="a", began_unix_ms=0, store_texts=True, redact=redact)
+    return record_writer.of_session(project="p", agent="a", began_unix_ms=0, store_texts=True, redact=redact)
 
 
 async def test_texts_are_redacted_in_a_thread_before_anything_gets_the_record() -> None:
     """The session goes on at once; observers and store get the redacted record, in the order of the offers."""
     observed: list[str] = []
     redact, store = SlowRedactor(), FakeStore()
-    async with RecordWriter(store, SOON, observers=(lambda turn: observed.append(turn.record.user_text),)) as sink:
-        keep = recorder(sink, redact)
+    async with RecordWriter(
+        store, SOON, observers=(lambda turn: observed.append(turn.record.user_text),)
+    ) as record_writer:
+        keep = recorder(record_writer, redact)
         for number in range(3):
             keep(turn_record(id=f"t{number}", user_text=f"Anna {number}"))
-        assert (observed, sink.n_waiting) == ([], 3)
+        assert (observed, record_writer.n_waiting) == ([], 3)
         redact.may_go.set()
         ids = list[str]()
         while len(ids) < 3:
@@ -393,24 +397,24 @@ async def test_texts_are_redacted_in_a_thread_before_anything_gets_the_record() 
 async def test_leaving_redacts_and_writes_what_waits() -> None:
     """A shutdown loses no record that is still being redacted, and writes none unredacted."""
     redact, store = SlowRedactor(), FakeStore()
-    async with RecordWriter(store, SOON) as sink:
-        keep = recorder(sink, redact)
+    async with RecordWriter(store, SOON) as record_writer:
+        keep = recorder(record_writer, redact)
         keep(turn_record(id="t0", user_text="Anna"))
         keep(turn_record(id="t1", user_text="Anna"))
         redact.may_go.set()
     written = [turn for _ in range(store.batches.qsize()) for turn in store.batches.get_nowait()]
     assert [(turn.record.id, turn.record.user_text) for turn in written] == [("t0", "[name]"), ("t1", "[name]")]
-    assert (sink.dropped, sink.lost) == (0, 0)
+    assert (record_writer.dropped, record_writer.lost) == (0, 0)
 
 
 async def test_a_full_queue_before_the_redaction_drops_and_counts() -> None:
     """As one before the store: the records in it are not touched."""
     redact = SlowRedactor()
-    async with RecordWriter(FakeStore(), RecordWriterOptions(capacity=1, flush_ms=1)) as sink:
-        keep = recorder(sink, redact)
+    async with RecordWriter(FakeStore(), RecordWriterOptions(capacity=1, flush_ms=1)) as record_writer:
+        keep = recorder(record_writer, redact)
         keep(turn_record(id="t0"))
         keep(turn_record(id="t1"))
-        assert (sink.dropped, sink.n_waiting) == (1, 1)
+        assert (record_writer.dropped, record_writer.n_waiting) == (1, 1)
         redact.may_go.set()
 
 
@@ -418,10 +422,10 @@ async def test_a_call_waits_for_the_records_before_it() -> None:
     """The end of a session is reported behind its last turn; with nothing to wait for, at once."""
     order: list[str] = []
     redact = SlowRedactor()
-    async with RecordWriter(FakeStore(), SOON, observers=(lambda turn: order.append(turn.record.id),)) as sink:
-        sink.when_passed_on(lambda: order.append("at once"))
-        recorder(sink, redact)(turn_record(id="last"))
-        sink.when_passed_on(lambda: order.append("end"))
+    async with RecordWriter(FakeStore(), SOON, observers=(lambda turn: order.append(turn.record.id),)) as record_writer:
+        record_writer.when_passed_on(lambda: order.append("at once"))
+        recorder(record_writer, redact)(turn_record(id="last"))
+        record_writer.when_passed_on(lambda: order.append("end"))
         assert order == ["at once"]
         redact.may_go.set()
     assert order == ["at once", "last", "end"]
@@ -431,11 +435,11 @@ async def test_a_redaction_without_end_does_not_hold_up_the_shutdown() -> None:
     """What was not redacted in time is lost and counted, and calls that wait for it are made."""
     calls: list[str] = []
     redact = SlowRedactor()
-    async with RecordWriter(FakeStore(), RecordWriterOptions(flush_ms=1, drain_ms=20)) as sink:
-        recorder(sink, redact)(turn_record())
-        sink.when_passed_on(lambda: calls.append("end"))
+    async with RecordWriter(FakeStore(), RecordWriterOptions(flush_ms=1, drain_ms=20)) as record_writer:
+        recorder(record_writer, redact)(turn_record())
+        record_writer.when_passed_on(lambda: calls.append("end"))
     redact.may_go.set()
-    assert (sink.lost, calls) == (1, ["end"])
+    assert (record_writer.lost, calls) == (1, ["end"])
 
 
 async def test_a_search_that_fails_costs_the_record_its_texts(caplog: pytest.LogCaptureFixture) -> None:
@@ -447,8 +451,8 @@ async def test_a_search_that_fails_costs_the_record_its_texts(caplog: pytest.Log
         return text
 
     store = FakeStore()
-    async with RecordWriter(store, SOON) as sink:
-        keep = recorder(sink, fails)
+    async with RecordWriter(store, SOON) as record_writer:
+        keep = recorder(record_writer, fails)
         keep(turn_record(id="t0", user_text="Anna", reason="Anna"))
         keep(turn_record(id="t1", user_text="Bob"))
     written = [turn.record for _ in range(store.batches.qsize()) for turn in store.batches.get_nowait()]

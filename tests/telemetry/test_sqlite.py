@@ -331,12 +331,12 @@ class ReportingStore:
 async def main():
     reporting = ReportingStore(await SqliteTurnStore.open(Path(sys.argv[1])))
     often = Retention(keep_days=36_500, max_bytes=10**12, maintain_every_ms=1, trim_every_ms=1, pause_ms=1)
-    async with RecordWriter(reporting, RecordWriterOptions(flush_ms=5)) as sink, asyncio.TaskGroup() as group:
+    async with RecordWriter(reporting, RecordWriterOptions(flush_ms=5)) as record_writer, asyncio.TaskGroup() as group:
         group.create_task(maintain(reporting.turns, often))
         number = 0
         while True:
             for number in range(number + 1, number + 21):
-                sink.offer(stored_turn(f"t{number}", number))
+                record_writer.offer(stored_turn(f"t{number}", number))
             await reporting.stored.wait()
             reporting.stored.clear()
 

@@ -78,9 +78,9 @@ class UserInput:
             count=shared.ports.observer.scored,
             now_ms=shared.clock.now_ms,
         )
-        sink = both(shared.ports.items, shared.recorder)
+        recorder = both(shared.ports.items, shared.recorder)
         audio_input = AudioInput(
-            shared.config, capabilities, shared.clock, post, shared.journal, sink, speech.listener, scoring.audio
+            shared.config, capabilities, shared.clock, post, shared.journal, recorder, speech.listener, scoring.audio
         )
         transcription = SessionTranscription(
             stages.transcriber, stages.stt_model, shared.config, audio_input, post, scoring.take

@@ -72,9 +72,10 @@ class _Unredacted:
 class RecordWriter:
     """Queues records at once and writes them to a store in batches, one transaction each.
 
-    `async with RecordWriter(store) as sink:` owns the tasks that redact and write. While the store fails, records wait
-    and are tried again at growing intervals: none is lost while there is room. Only an invalid record is dropped.
-    Leaving redacts and writes the queued records, within `drain_ms`. Use it from the event loop that opened it.
+    `async with RecordWriter(store) as record_writer:` owns the tasks that redact and write. While the store fails,
+    records wait and are tried again at growing intervals: none is lost while there is room. Only an invalid record is
+    dropped. Leaving redacts and writes the queued records, within `drain_ms`. Use it from the event loop that opened
+    it.
     """
 
     def __init__(
@@ -207,7 +208,7 @@ class RecordWriter:
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
         self._group.create_task(self._redact_until_closed(), name="redaction")
-        self._group.create_task(self._write_until_closed(), name="turn-sink")
+        self._group.create_task(self._write_until_closed(), name="record-writer")
         return self
 
     async def __aexit__(

@@ -137,7 +137,7 @@ def _sessions(settings: Settings, stages: Stages, resources: Resources, detached
     sessions = Sessions(
         settings,
         stages,
-        resources.sink,
+        resources.record_writer,
         resources.journals,
         resources.recordings,
         resources.loop,
@@ -148,7 +148,7 @@ def _sessions(settings: Settings, stages: Stages, resources: Resources, detached
     events = resources.session_events
     events.summarize_with(sessions.summary_of_call)
     events.store_summaries(sessions.is_summarized, partial(store_summary, resources.turns))
-    events.wait_for_records(resources.sink.when_passed_on)
+    events.wait_for_records(resources.record_writer.when_passed_on)
     return sessions
 
 
@@ -256,21 +256,21 @@ def _live_sessions(
 
 def _with_telemetry(context: ServerContext, parts: Components, resources: Resources) -> ServerContext:
     """Return the context with what is recorded, counted and reported of sessions."""
-    sink, journals = resources.sink, resources.journals
+    record_writer, journals = resources.record_writer, resources.journals
     return replace(
         context,
         feed=resources.feed,
         webhooks=resources.webhooks,
         session_events=resources.session_events,
-        records_lost=lambda: sink.dropped + sink.lost,
-        records_written=sink.wait_until_written,
+        records_lost=lambda: record_writer.dropped + record_writer.lost,
+        records_written=record_writer.wait_until_written,
         records_of=parts.sessions.records_of,
         delete_journal=journals.delete_session,
         recordings=journals.recordings,
         call_recordings=resources.recordings,
         metrics=resources.metrics,
         counts=Counts(
-            sink=sink,
+            record_writer=record_writer,
             shared=resources.cluster,
             sounds=resources.sounds,
             sessions=parts.sessions,

@@ -45,7 +45,7 @@ def log_turn(turn: StoredTurn) -> None:
 class Counts:
     """The components that count. Calling it returns their current counts."""
 
-    sink: RecordWriter
+    record_writer: RecordWriter
     shared: Resilient
     sounds: AudioCache | None
     sessions: Sessions
@@ -68,9 +68,9 @@ class Counts:
             yield Sample("phrases_cost_usd_total", usd, (agent,))
         yield Sample("shared_store_pending", self.shared.n_unwritten)
         yield Sample("shared_store_dropped_total", self.shared.n_lost)
-        yield Sample("records_waiting", self.sink.n_waiting)
-        yield Sample("records_dropped_total", self.sink.dropped)
-        yield Sample("records_lost_total", self.sink.lost)
+        yield Sample("records_waiting", self.record_writer.n_waiting)
+        yield Sample("records_dropped_total", self.record_writer.dropped)
+        yield Sample("records_lost_total", self.record_writer.lost)
         yield Sample("log_lines_dropped_total", lines_dropped())
         yield Sample("spans_dropped_total", self.spans.dropped)
         yield Sample("spans_lost_total", self.spans.lost)

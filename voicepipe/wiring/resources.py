@@ -56,7 +56,7 @@ class Resources:
     webhooks: Webhooks
     session_events: SessionEvents
     spans: Tracing
-    sink: RecordWriter
+    record_writer: RecordWriter
     loop: EventLoopMonitor
     journals: JournalWriter
     recordings: RecordingWriter
@@ -93,7 +93,7 @@ async def open_resources(
         webhooks_of(settings, health, is_first=is_first) as webhooks,
         session_events_of(webhooks) as session_events,
         tracing(settings) as spans,
-        _writer(turns, health, feed, session_events, metrics, webhooks, spans, judged) as sink,
+        _writer(turns, health, feed, session_events, metrics, webhooks, spans, judged) as record_writer,
         _loop_monitor() as loop,
         _journals(settings, health) as journals,
         _recordings(settings, health) as recordings,
@@ -113,7 +113,7 @@ async def open_resources(
             webhooks=webhooks,
             session_events=session_events,
             spans=spans,
-            sink=sink,
+            record_writer=record_writer,
             loop=loop,
             journals=journals,
             recordings=recordings,

@@ -65,7 +65,7 @@ class Sessions:
         self,
         settings: Settings,
         stages: Stages,
-        sink: RecordWriter,
+        record_writer: RecordWriter,
         journals: JournalWriter,
         recordings: RecordingWriter,
         loop: EventLoopMonitor,
@@ -75,7 +75,7 @@ class Sessions:
     ) -> None:
         """`knowledge`: the documents of each agent that has any."""
         self._detached_tasks = detached_tasks
-        self._settings, self._sink, self._all_stages = settings, sink, stages
+        self._settings, self._record_writer, self._all_stages = settings, record_writer, stages
         self._journals, self._recordings, self._loop, self._feed = journals, recordings, loop, feed
         self._knowledge = knowledge
         # Build all agents now: a wrong spec is found at the start, not by the first client.
@@ -167,7 +167,7 @@ class Sessions:
     def records_of(self, grant: SessionGrant, agent: str, began_unix_ms: int) -> Callable[[TurnRecord], None]:
         """Return what stores the records of an agent's turns. `began_unix_ms`: when the clock of the session was 0."""
         kinds = kinds_of(self._settings.records.redact, key="records.redact")
-        store = self._sink.of_session(
+        store = self._record_writer.of_session(
             project=grant.project,
             agent=agent,
             began_unix_ms=began_unix_ms,
@@ -217,7 +217,7 @@ class Sessions:
         handlers = {name: self._record_handler(grant, name) for name in agents or (grant.agent,)}
         of_agents = RecordsOfAgents(handlers, grant.agent)
         restore = self.records_of(grant, grant.agent, clock.unix_ms())
-        written = partial(self._sink.wait_until_written, grant.session_id)
+        written = partial(self._record_writer.wait_until_written, grant.session_id)
         return SessionPorts(
             records=StoredRecords(of_agents, on_record, restore=restore, written=written),
             costs=CountedCosts(self.counts, grant.agent, charge),

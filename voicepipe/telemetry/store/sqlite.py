@@ -86,7 +86,7 @@ class _ConnectionThread:
 
     def __init__(self, name: str) -> None:
         # The executor's queue has no bound of its own: it holds one entry for each coroutine that waits for an
-        # answer, so those coroutines (requests, and one sink) are its bound.
+        # answer, so those coroutines (requests, and one record writer) are its bound.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
         self._connection: sqlite3.Connection | None = None
 
