@@ -148,9 +148,9 @@ export function soFar(turn, now_ms) {
 function path({ marks }) {
   const written = "first_sent" in marks && !("first_sound" in marks);
   const held = !written && marks.gate_opened > marks.first_sound;
-  const legs = written ? WRITTEN : held ? HELD : "speech_requested" in marks ? upstream(marks) : SPOKEN;
+  const stages = written ? WRITTEN : held ? HELD : "speech_requested" in marks ? upstream(marks) : SPOKEN;
   const due = "start_due" in marks && !held ? "start_due" : "end_due";
-  const behind = "earlier_audio_ended" in marks ? [...legs.slice(0, -1), ...BEHIND] : legs;
+  const behind = "earlier_audio_ended" in marks ? [...stages.slice(0, -1), ...BEHIND] : stages;
   if (!(due in marks)) return behind;
   const [[stage, began, end], ...rest] = behind;
   return [["silence", began, due], [stage, due, end], ...rest];

@@ -108,18 +108,18 @@ def _record(draw: random.Random, number: int, session: str, agent: _Agent) -> Tu
 def _marks(draw: random.Random, agent: _Agent, *, played: bool) -> dict[str, int]:
     """Return the marks of a turn; the waits are drawn from a lognormal's long tail."""
     at = draw.randrange(2_000, 60_000)
-    legs = [
+    steps = [
         (attribution.VOICED_LAST, 0.0),
         (attribution.FLUSHED, 85.0),
         (attribution.TRANSCRIBED, 60.0),
         (attribution.ENDED, 260.0),
     ]
-    legs += [(attribution.LLM_REQUESTED, 3.0), (attribution.FIRST_DELTA, agent.ttft_ms)]
+    steps += [(attribution.LLM_REQUESTED, 3.0), (attribution.FIRST_DELTA, agent.ttft_ms)]
     if played:
-        legs += [(attribution.FIRST_CLAUSE, 40.0), (attribution.FIRST_SOUND, 110.0), (attribution.GATE_OPENED, 0.0)]
-        legs += [(attribution.FIRST_SENT, 2.0), (attribution.FIRST_AUDIBLE, 45.0)]
+        steps += [(attribution.FIRST_CLAUSE, 40.0), (attribution.FIRST_SOUND, 110.0), (attribution.GATE_OPENED, 0.0)]
+        steps += [(attribution.FIRST_SENT, 2.0), (attribution.FIRST_AUDIBLE, 45.0)]
     marks = {}
-    for mark, usual_ms in legs:
+    for mark, usual_ms in steps:
         at += round(usual_ms * draw.lognormvariate(0, 0.45))
         marks[mark] = at
     return marks

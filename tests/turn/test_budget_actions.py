@@ -12,7 +12,7 @@ from voicepipe.testing.scenario import Scenario
 from voicepipe.turn import notifications as a
 from voicepipe.turn.commands import Command, OpenGate, SayFiller, ShortenClause, StartReply, StopReply
 from voicepipe.turn.conversation import Message
-from voicepipe.turn.projection import LEGS, UsualTimes
+from voicepipe.turn.projection import STAGES, UsualTimes
 from voicepipe.turn.settings import BudgetActionSettings, BudgetLimits
 
 FILLER, APOLOGY = "One moment.", "Sorry, I can't answer right now."
@@ -336,9 +336,9 @@ def test_an_answer_that_stops_coming_is_bridged_after_all() -> None:
 def test_a_stage_without_marks_keeps_its_usual_time() -> None:
     """A reply that lacks a mark says nothing of the stages on both sides of it."""
     usual = UsualTimes(BudgetLimits())
-    before_ms = [usual.usual_ms(stage) for stage, _, _ in LEGS]
+    before_ms = [usual.usual_ms(stage) for stage, _, _ in STAGES]
     usual.record({"llm_requested": 0, "first_delta": 90, "first_sound": 400})
-    assert [usual.usual_ms(stage) for stage, _, _ in LEGS] == [90, *before_ms[1:]]
+    assert [usual.usual_ms(stage) for stage, _, _ in STAGES] == [90, *before_ms[1:]]
 
 
 def test_never_two_turns_running() -> None:

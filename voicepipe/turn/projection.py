@@ -10,7 +10,7 @@ from voicepipe.turn.record import attribution
 from voicepipe.turn.record.marks import tool_rounds
 from voicepipe.turn.settings import BudgetLimits
 
-LEGS: Final = (
+STAGES: Final = (
     ("llm_ttft", attribution.LLM_REQUESTED, attribution.FIRST_DELTA),
     ("first_clause", attribution.FIRST_DELTA, attribution.FIRST_CLAUSE),
     ("tts_ttfb", attribution.FIRST_CLAUSE, attribution.FIRST_SOUND),
@@ -19,7 +19,7 @@ LEGS: Final = (
 )
 """(stage, the mark that begins it, the mark that ends it), in the order of a spoken answer."""
 
-MARKS: Final = tuple(end for _, _, end in LEGS[:-1])
+MARKS: Final = tuple(end for _, _, end in STAGES[:-1])
 """At each of these marks, and at the LLM request, the projection is stored."""
 
 REMEMBERED: Final = 8
@@ -47,12 +47,12 @@ class UsualTimes:
         self._limits = limits
         # Bounded: the oldest turn is dropped.
         self._seen: dict[str, deque[int]] = {
-            stage: deque(maxlen=REMEMBERED) for stage in (*(stage for stage, _, _ in LEGS), attribution.TOOL)
+            stage: deque(maxlen=REMEMBERED) for stage in (*(stage for stage, _, _ in STAGES), attribution.TOOL)
         }
 
     def record(self, marks: Mapping[str, int]) -> None:
         """Record the marks of an answer that was played."""
-        for stage, start, end in LEGS:
+        for stage, start, end in STAGES:
             if start in marks and end in marks:
                 from_ms = marks.get(attribution.EARLIER_AUDIO_ENDED, 0) if stage == attribution.PLAYBACK else 0
                 self._seen[stage].append(max(0, marks[end] - max(marks[start], from_ms)))
@@ -67,7 +67,7 @@ class UsualTimes:
     def first_audible_ms(self, marks: Mapping[str, int], now_ms: int) -> int:
         """Return the session time at which a requested answer is expected to be audible, as of now."""
         at_ms = marks.get(attribution.LLM_REQUESTED, now_ms)
-        for stage, _, end in LEGS:
+        for stage, _, end in STAGES:
             at_ms = marks[end] if end in marks else self._end_ms(stage, at_ms, now_ms)
         return at_ms
 
@@ -85,7 +85,7 @@ class UsualTimes:
         """Return when, without a further mark, `first_audible_ms` becomes later than `audible_by_ms`."""
         start_ms, later_ms = marks.get(attribution.LLM_REQUESTED, 0), 0
         awaited = ""
-        for stage, _, end in LEGS:
+        for stage, _, end in STAGES:
             if awaited:
                 later_ms += self.usual_ms(stage)
             elif end in marks:
@@ -99,14 +99,14 @@ class UsualTimes:
 
         None: the usual limit applies, or the total is missed already.
         """
-        later_ms = sum(self.usual_ms(stage) for stage, _, _ in LEGS[1:])
+        later_ms = sum(self.usual_ms(stage) for stage, _, _ in STAGES[1:])
         left_ms = marks.get(attribution.VOICED_LAST, now_ms) + self._limits.total_ms - now_ms - later_ms
         steps_ms = left_ms // STEP_MS * STEP_MS
         return steps_ms if MIN_LEFT_MS <= steps_ms < self._limits.llm_ttft_ms else None
 
     def _answer_ms(self) -> int:
         """Return how long an answer is expected to take, from the LLM request until it is audible."""
-        return sum(self.usual_ms(stage) for stage, _, _ in LEGS)
+        return sum(self.usual_ms(stage) for stage, _, _ in STAGES)
 
     def _late_ms(self, stage: str, start_ms: int, spare_ms: int) -> int:
         """Return when a stage that began at `start_ms` and goes on is expected to take longer than `spare_ms`."""

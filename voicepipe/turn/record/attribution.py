@@ -45,7 +45,7 @@ UNATTRIBUTED_LIMIT_MS = 5
 
 OVERHEAD = "overhead"
 
-_Leg = tuple[str, str, str]
+_StageMarks = tuple[str, str, str]
 """(stage, the mark that begins it, the mark that ends it)."""
 
 SILENCE: Final = "silence"
@@ -80,8 +80,8 @@ _HELD_PATH = (
 
 _HELD_TEXT_PATH = ((ENDPOINT, VOICED_LAST, GATE_OPENED), ("overhead", GATE_OPENED, FIRST_SENT))
 
-_HELD: Final[Mapping[bool, tuple[_Leg, ...]]] = {True: _HELD_PATH, False: _HELD_TEXT_PATH}
-_NOT_HELD: Final[Mapping[bool, tuple[_Leg, ...]]] = {True: _SPEECH_PATH, False: _TEXT_PATH}
+_HELD: Final[Mapping[bool, tuple[_StageMarks, ...]]] = {True: _HELD_PATH, False: _HELD_TEXT_PATH}
+_NOT_HELD: Final[Mapping[bool, tuple[_StageMarks, ...]]] = {True: _SPEECH_PATH, False: _TEXT_PATH}
 """The path by whether the reply is audible."""
 
 _UPSTREAM_PATH = (
@@ -200,13 +200,13 @@ def judge(
     return Judgement(total_ms, stages, parts, critical, unattributed_ms, breach)
 
 
-def _critical_path(marks: Mapping[str, int], *, audible: bool, held: bool) -> tuple[_Leg, ...]:
-    """Return the legs that the user waited for; the first is the silence that was chosen, where its end is known."""
+def _critical_path(marks: Mapping[str, int], *, audible: bool, held: bool) -> tuple[_StageMarks, ...]:
+    """Return the stages that the user waited for; the first is the silence that was chosen, where its end is known."""
     path = _HELD[audible] if held else _not_held(marks, audible=audible)
     due = silence_end(marks, held=held)
     (_, t0, end), rest = path[0], path[1:]
     if FIRST_CALLED in marks:
-        end, rounds = first_requested(marks), _tool_legs(marks)
+        end, rounds = first_requested(marks), _tool_stages(marks)
         rest = (*rounds, *rest)
     if EARLIER_AUDIO_ENDED in marks:
         rest = (*rest[:-1], *_BEHIND_PATH)
@@ -214,7 +214,7 @@ def _critical_path(marks: Mapping[str, int], *, audible: bool, held: bool) -> tu
     return (*begin, *rest)
 
 
-def _not_held(marks: Mapping[str, int], *, audible: bool) -> tuple[_Leg, ...]:
+def _not_held(marks: Mapping[str, int], *, audible: bool) -> tuple[_StageMarks, ...]:
     """Return the path of a reply that was not ready before the turn was over."""
     if SPEECH_REQUESTED not in marks:
         return _NOT_HELD[audible]
@@ -240,19 +240,19 @@ def _requested_in(marks: Mapping[str, int], calling: ToolRound) -> str:
     return next((mark for mark in (calling.speech_requested, calling.llm_requested) if mark in marks), "")
 
 
-def _tool_legs(marks: Mapping[str, int]) -> tuple[_Leg, ...]:
+def _tool_stages(marks: Mapping[str, int]) -> tuple[_StageMarks, ...]:
     """Return what the user waited for up to the LLM request of the answer: each round of function calls."""
-    legs: list[_Leg] = []
+    stages: list[_StageMarks] = []
     for each in tool_rounds(marks):
         request = _requested_in(marks, each)
         stage = SPEECH if request == each.speech_requested else "llm_ttft"
-        legs += [(stage, request, each.called)] if request else []
+        stages += [(stage, request, each.called)] if request else []
         following = _requested_in(marks, each.following) or requested(marks)
-        legs += [(TOOL, each.called, each.returned), (OVERHEAD, each.returned, following)]
-    return tuple(legs)
+        stages += [(TOOL, each.called, each.returned), (OVERHEAD, each.returned, following)]
+    return tuple(stages)
 
 
-def _spans(marks: Mapping[str, int], *, audible: bool, held: bool) -> tuple[_Leg, ...]:
+def _spans(marks: Mapping[str, int], *, audible: bool, held: bool) -> tuple[_StageMarks, ...]:
     """Return the whole span of each stage, hidden or not. The silence lasts to its end, also beside a reply that was
     begun meanwhile; what waits behind the gate waits for the user's turn, not for our own queues.
     """
@@ -284,12 +284,12 @@ def _span(marks: Mapping[str, int], a: str, b: str) -> int | None:
     return marks[b] - marks[a] if a in marks and b in marks else None
 
 
-def _contributions(marks: Mapping[str, int], path: tuple[_Leg, ...]) -> tuple[Contribution, ...]:
-    return tuple(piece for leg in path if _span(marks, *leg[1:]) is not None for piece in _pieces(marks, *leg))
+def _contributions(marks: Mapping[str, int], path: tuple[_StageMarks, ...]) -> tuple[Contribution, ...]:
+    return tuple(piece for each in path if _span(marks, *each[1:]) is not None for piece in _pieces(marks, *each))
 
 
 def _pieces(marks: Mapping[str, int], stage: str, start: str, end: str) -> Iterator[Contribution]:
-    """Yield the pieces of a leg of the path, cut where the event loop was blocked."""
+    """Yield the pieces of a stage of the path, cut where the event loop was blocked."""
     for began, ended in cuts(marks, stage, start, end):
         if began != start:
             yield Contribution(stage, start, began, marks[began] - marks[start])
@@ -301,7 +301,7 @@ def _pieces(marks: Mapping[str, int], stage: str, start: str, end: str) -> Itera
 
 def _stages(
     marks: Mapping[str, int],
-    spans: tuple[_Leg, ...],
+    spans: tuple[_StageMarks, ...],
     critical: tuple[Contribution, ...],
     limits: BudgetLimits,
     owners: Mapping[str, str],
@@ -318,16 +318,16 @@ def _stages(
         return replace(span, verdict="over") if over else span
 
     found, lost = [], [part for part in critical if part.stage == OVERHEAD]
-    known = [leg for leg in spans if _span(marks, *leg[1:]) is not None]
-    for stage in dict.fromkeys(leg[0] for leg in known if leg[0] != OVERHEAD):
+    known = [each for each in spans if _span(marks, *each[1:]) is not None]
+    for stage in dict.fromkeys(each[0] for each in known if each[0] != OVERHEAD):
         own = waited_ms = 0
-        for leg in (leg for leg in known if leg[0] == stage):
-            pieces = tuple(_pieces(marks, *leg))
+        for each in (each for each in known if each[0] == stage):
+            pieces = tuple(_pieces(marks, *each))
             lost += [piece for piece in pieces if piece.stage == OVERHEAD]
             own += sum(max(0, piece.duration_ms) for piece in pieces if piece.stage == stage)
-            waited_ms += sum(_overlap(marks, c, *leg[1:]) for c in critical if c.stage == stage)
+            waited_ms += sum(_overlap(marks, c, *each[1:]) for c in critical if c.stage == stage)
         found.append(judged(stage, own, waited_ms))
-    overhead = tuple(leg for leg in known if leg[0] == OVERHEAD)
+    overhead = tuple(each for each in known if each[0] == OVERHEAD)
     if lost or overhead:
         own_ms = _covered_ms(marks, [*lost, *_contributions(marks, overhead)])
         waited_ms = sum(part.duration_ms for part in critical if part.stage == OVERHEAD)
