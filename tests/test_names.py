@@ -106,7 +106,7 @@ BANNED: Final = {
         "the actor: client, user, operator, provider": "nobody somebody everybody anybody whoever stranger strangers",
         "timeout, timers": "patience",
         "apology, recovery": "rescue",
-        "record_builder": "ledger",
+        "record_builder, hedge_budget": "ledger",
         "transcript": "dictation",
         "user": "caller callers",
         "failure, error, problem, kind; of a circuit breaker: tripped": "trouble troubles troubled",
@@ -205,6 +205,19 @@ BANNED_IN: Final = {
     },
     ("web",): {"ours": "page, own"},
     ("voicepipe/testing/fakes",): {"talk": "context (of a TTS)", "talks": "contexts (of a TTS)"},
+    tuple(
+        f"voicepipe/{path.name}" for path in (ROOT / "voicepipe").iterdir() if path.is_dir() and path.name != "testing"
+    ): {
+        "its": "the noun (checks of conformance have sentences as names)",
+    },
+    ("voicepipe/turn", "tests/turn"): {
+        "leg": "stage_marks",
+        "legs": "stages",
+        "weigh": "add_words, judge_words",
+    },
+    ("voicepipe/telemetry", "voicepipe/wiring", "tests/telemetry", "tests/wiring"): {
+        "sink": "record_writer",
+    },
     ("voicepipe/session", "tests/session"): {
         "calm": "writable",
         "crowd": "active (clients)",
@@ -429,6 +442,8 @@ def test_a_word_is_banned_in_some_folders() -> None:
     assert banned_in("voicepipe/ports", "Said")
     assert banned_in("voicepipe/providers/local/engine", "_news")
     assert banned_in("web", "ours")
+    assert banned_in("voicepipe/turn", "_hold_on_its_word")
+    assert banned_in("voicepipe/testing/conformance", "a_counter_stops_at_its_limit") == ()
     assert banned_in("voicepipe/server", "has_head_room") == ()
     assert banned_in("voicepipe/server", "NoHeadRoom") == ()
 

@@ -294,9 +294,9 @@ def test_no_label_of_the_chart_covers_another() -> None:
     n = 12
     labels = drawn(*((f"a-rule-of-{n}", 360 + 10 * n, 0.0, 0.0) for n in range(n)), ("late", 1_900, 9.9, 0.0))
     assert len(labels) == n + 1
-    for (x, y, words), (its_x, its_y, its_words) in combinations(labels, 2):
-        beside = x + 6 * len(words) <= its_x or its_x + 6 * len(its_words) <= x
-        assert beside or abs(y - its_y) >= 11, (words, its_words)
+    for (x, y, words), (other_x, other_y, other_words) in combinations(labels, 2):
+        beside = x + 6 * len(words) <= other_x or other_x + 6 * len(other_words) <= x
+        assert beside or abs(y - other_y) >= 11, (words, other_words)
     assert all(0 <= y <= 240 for _, y, _ in labels)
 
 

@@ -391,9 +391,9 @@ class VadSegmenter:
         while self._processed - self._windows.end >= self._window_samples:
             self._probability_before = self._probability
             self._probability = self._windows.classify()
-            self._weigh(self._probability, edges)
+            self._update_phase(self._probability, edges)
 
-    def _weigh(self, probability: float, edges: list[Edge]) -> None:
+    def _update_phase(self, probability: float, edges: list[Edge]) -> None:
         """Update the phase with the result of one window. Far speech never starts a turn."""
         options = self.options
         if self.state is not VadState.SPEAKING and not self._near_field.near:

@@ -146,8 +146,8 @@ class RedisCluster:
         if stored is None:
             return None
         head, _, session = stored.partition(b"\n")
-        its_project, until_s = msgspec.json.decode(head, type=tuple[str, int])
-        return session if its_project == project and until_s > now_s else None
+        owner, until_s = msgspec.json.decode(head, type=tuple[str, int])
+        return session if owner == project and until_s > now_s else None
 
     async def count(self, name: str, amount: int, *, limit: int | None, until_s: int, now_s: int) -> CountResult:
         if not amount:

@@ -51,8 +51,8 @@ def bind(host: str, port: int) -> list[socket.socket]:
     listeners: list[socket.socket] = []
     try:
         for family, *_, address in dict.fromkeys(found):
-            its_port = listeners[0].getsockname()[1] if listeners else port
-            listener = socket.create_server((address[0], its_port), family=family, backlog=BACKLOG)
+            bound_port = listeners[0].getsockname()[1] if listeners else port
+            listener = socket.create_server((address[0], bound_port), family=family, backlog=BACKLOG)
             listener.setblocking(False)
             listeners.append(listener)
     except OSError:

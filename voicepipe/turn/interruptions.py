@@ -188,14 +188,14 @@ class Interruptions:
         overlap = self.overlap
         known = overlap is not None and overlap.paused is not None and overlap.utterance.known
         if overlap is not None and overlap.utterance.number == event.utterance and not known:
-            self._weigh(overlap, event.text, None, now_ms)
+            self._judge_words(overlap, event.text, None, now_ms)
 
     def transcript_finished(self, event: e.TranscriptFinished, now_ms: int) -> None:
         """Judge the final text."""
         overlap = self.overlap
         if overlap is None or overlap.utterance.number != event.utterance:
             return
-        self._weigh(overlap, event.text, event.language, now_ms)
+        self._judge_words(overlap, event.text, event.language, now_ms)
         if self.overlap is overlap:
             self._unduck(overlap, now_ms)
             self._dismiss(now_ms)
@@ -204,7 +204,7 @@ class Interruptions:
         """Stop waiting for the transcript: there will be none."""
         self._dismiss(now_ms)
 
-    def _weigh(self, overlap: Overlap, text: str, language: str | None, now_ms: int) -> None:
+    def _judge_words(self, overlap: Overlap, text: str, language: str | None, now_ms: int) -> None:
         spoken = self._context.replies.words_between(overlap.began_ms - MEMORY_MS, now_ms + AHEAD_MS, now_ms)
         known = language or self._context.settings.language or self._context.user_language
         overlap.meaning = backchannels.meaning(text, known, agent=spoken)

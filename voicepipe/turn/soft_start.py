@@ -133,14 +133,14 @@ class SoftStarts:
         """Look for words in an interim text."""
         pending = self._current()
         if pending is not None and pending.overlap.utterance.number == event.utterance:
-            self._weigh(pending, event.text, None, now_ms)
+            self._judge_words(pending, event.text, None, now_ms)
 
     def transcript_finished(self, event: e.TranscriptFinished, now_ms: int) -> None:
         """Look for words in a final text; without any the answer goes on."""
         pending = self._current()
         if pending is None or pending.overlap.utterance.number != event.utterance:
             return
-        has_words = self._weigh(pending, event.text, event.language, now_ms)
+        has_words = self._judge_words(pending, event.text, event.language, now_ms)
         if not has_words and pending.overlap.paused is not None and pending.overlap.utterance.known:
             self._restore(pending, now_ms)
 
@@ -158,7 +158,7 @@ class SoftStarts:
         else:
             self._restore(pending, now_ms)
 
-    def _weigh(self, pending: _Pending, text: str, language: str | None, now_ms: int) -> bool:
+    def _judge_words(self, pending: _Pending, text: str, language: str | None, now_ms: int) -> bool:
         """Resume the turn if this text has words; return whether it has."""
         overlap = pending.overlap
         spoken = self._context.replies.words_between(overlap.began_ms - MEMORY_MS, now_ms + AHEAD_MS, now_ms)

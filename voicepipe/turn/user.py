@@ -204,7 +204,7 @@ class UserSide:
             is_latest = turn is None or turn is ended  # else the user speaks in a later turn
             if is_latest and ended.marks.get(attribution.VOICED_LAST) == event.last_voiced_ms:
                 self._end.pauses.scored(event.name, event.score)
-                self._hold_effects_anew(ended, now_ms)
+                self._reschedule_effects(ended, now_ms)
 
     def _decision(self, silence_ms: int, answer_ms: int | None) -> Decision:
         interim_text = self.utterance.interim if self.utterance is not None else ""
@@ -307,7 +307,7 @@ class UserSide:
         if utterance is None:
             return
         if not event.flush and not self.manual and self._grows(utterance):
-            self._hold_on_its_word(utterance, event, now_ms)
+            self._hold_on_stt_end(utterance, event, now_ms)
             return
         if not event.flush and utterance.committed and not utterance.open:
             return  # its transcript is known: this is background noise, or the agent's own echo
@@ -329,29 +329,29 @@ class UserSide:
             utterance.turn.account.waited_for["stt"] = transcripts.waited_for(utterance, now_ms)
             self._context.learned.cost_tracker.charge(utterance.turn.account.stt_ms)
         if pause == utterance.pauses and not utterance.committed and not utterance.unreported:
-            self._weigh(utterance, event.language)
+            self._add_words(utterance, event.language)
         if utterance.turn is not None and event.language:
             utterance.turn.question.language = event.language
         if utterance.committed:
             self._context.timers.clear(Timer(Due.TRANSCRIPT, utterance.number))
             transcripts.write_down(self._context, utterance)
             if utterance.turn is not None and utterance.turn.question.effects_at_ms is not None:
-                self._weigh_late(utterance.turn, utterance, event.language, now_ms)
+                self._add_late_words(utterance.turn, utterance, event.language, now_ms)
 
-    def _weigh(self, utterance: Utterance, language: str | None = None) -> None:
+    def _add_words(self, utterance: Utterance, language: str | None = None) -> None:
         """Store what the words say of whether the user has finished. Words that a client has cleared are not used."""
         spoken = language or self._context.settings.language or self._context.user_language
         conversation = self._context.conversation
         if utterance is self.utterance:
             self._end.pauses.add_words(utterance.text, spoken, after_question=conversation.ends_with_question)
 
-    def _weigh_late(self, turn: Turn, utterance: Utterance, language: str | None, now_ms: int) -> None:
+    def _add_late_words(self, turn: Turn, utterance: Utterance, language: str | None, now_ms: int) -> None:
         """Decide again when function calls may leave: the words came after the answer had begun softly."""
         spoken = language or self._context.settings.language or self._context.user_language
         self._end.pauses.add_words(utterance.text, spoken, after_question=self._end.pauses.evidence.after_question)
-        self._hold_effects_anew(turn, now_ms)
+        self._reschedule_effects(turn, now_ms)
 
-    def _hold_effects_anew(self, turn: Turn, now_ms: int) -> None:
+    def _reschedule_effects(self, turn: Turn, now_ms: int) -> None:
         effects.hold(self._context, turn, self._decision(self._end.silence_ms, None).effects_ms, now_ms)
 
     def text_overdue(self, number: int, now_ms: int) -> None:
@@ -365,9 +365,9 @@ class UserSide:
         if utterance.committed:
             transcripts.write_down(self._context, utterance)
         else:
-            self._weigh(utterance)
+            self._add_words(utterance)
 
-    def _hold_on_its_word(self, utterance: Utterance, event: e.TranscriptFinished, now_ms: int) -> None:
+    def _hold_on_stt_end(self, utterance: Utterance, event: e.TranscriptFinished, now_ms: int) -> None:
         """Enter HOLDING: the STT reports an end of speech before the VAD can. This permits work, not output."""
         if not self._context.core.speculate or not event.text.strip() or utterance.turn is None:
             return

@@ -133,5 +133,5 @@ def _label_places(points: Sequence[_Point]) -> list[tuple[float, float]]:
     return [(left, base) for left, _, base in taken]
 
 
-def _cover(left: float, right: float, base: float, its_left: float, its_right: float, its_base: float) -> bool:
-    return left < its_right and its_left < right and abs(base - its_base) < _LINE
+def _cover(left: float, right: float, base: float, other_left: float, other_right: float, other_base: float) -> bool:
+    return left < other_right and other_left < right and abs(base - other_base) < _LINE

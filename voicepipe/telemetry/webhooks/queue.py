@@ -225,11 +225,11 @@ class WebhookQueue:
         return due_in_ms if due_in_ms is None else int(due_in_ms)
 
     def _revive(self, webhooks: Sequence[str], id: str | None) -> Work[int]:
-        which, its_id = ("", ()) if id is None else (" AND id = ?", (id,))
+        one_only, parameters = ("", ()) if id is None else (" AND id = ?", (id,))
         rows = yield from fetch(
             f"UPDATE deliveries SET dead_at_ms = NULL, attempts = 0, due_ms = {self._now_ms}"
-            f" WHERE dead_at_ms IS NOT NULL AND {any_of('webhook', len(webhooks))}{which} RETURNING number",
-            *(*webhooks, *its_id),
+            f" WHERE dead_at_ms IS NOT NULL AND {any_of('webhook', len(webhooks))}{one_only} RETURNING number",
+            *(*webhooks, *parameters),
         )
         return len(rows)
 
