@@ -40,6 +40,12 @@ a client plays earlier than the core assumes.
 _ECHO_TAIL_MS: Final = 2_000
 """How long after its last audio the agent's echo may last, in ms, for the same reasons."""
 
+_UNDECIDED: Final = (OverlapState.UNDECIDED, OverlapState.UNDECIDED_OVER)
+"""The states in which the agent is ducked."""
+
+_OVER: Final = (OverlapState.OVER, OverlapState.UNDECIDED_OVER)
+"""The states in which the silence after the speech is as long as after a turn."""
+
 
 @dataclass(slots=True)
 class Overlap:
@@ -48,11 +54,8 @@ class Overlap:
     utterance: Utterance
     began_ms: int
     ducked_ms: int = 0
-    undecided: bool = True
+    state: OverlapState = OverlapState.UNDECIDED
     paused: e.SpeechPaused | None = None
-    over: bool = False
-    """The silence after it is as long as after a turn."""
-
     announced: bool = False
     """The client was notified of its start."""
 
@@ -70,13 +73,6 @@ class Overlap:
     """It has been nonlexical so far."""
 
     meaning: backchannels.Meaning = "nothing"
-
-    @property
-    def state(self) -> OverlapState:
-        """Return what is known of it."""
-        if self.undecided:
-            return OverlapState.UNDECIDED
-        return OverlapState.OVER if self.over else OverlapState.TOLERATED
 
     def add(self, event: e.SpeechWentOn) -> None:
         """Add the VAD's report of how long it lasts."""
@@ -114,7 +110,7 @@ class Interruptions:
     @property
     def undecided(self) -> bool:
         """Return whether the agent is ducked, so that nothing new may begin."""
-        return self.overlap is not None and self.overlap.state is OverlapState.UNDECIDED
+        return self.overlap is not None and self.overlap.state in _UNDECIDED
 
     # --- VAD ----------------------------------------------------------------------------------
 
@@ -129,7 +125,7 @@ class Interruptions:
             self._context.timers.set(Timer(Due.OVERLAP), now_ms + self._context.core.deadlines.utterance_ms)
         elif overlap.paused is None:
             return True
-        overlap.paused, overlap.over = None, False
+        overlap.paused = None
         overlap.earlier_ms = overlap.voiced_ms
         self._duck(overlap, now_ms)
         return True
@@ -167,10 +163,11 @@ class Interruptions:
         if (
             overlap is not None
             and overlap.paused
-            and not overlap.over
+            and overlap.state not in _OVER
             and event.silence_ms >= self._user.strategy.wait_ms()
         ):
-            overlap.over = True
+            undecided = overlap.state is OverlapState.UNDECIDED
+            overlap.state = OverlapState.UNDECIDED_OVER if undecided else OverlapState.OVER
             self._context.timers.set(Timer(Due.OVERLAP), now_ms + self._context.core.deadlines.transcript_ms)
             self._request_transcript(overlap.utterance)
             self._dismiss(now_ms)
@@ -240,7 +237,7 @@ class Interruptions:
         elif overlap.paused:
             self.drop(now_ms)
         else:
-            overlap.undecided = False
+            overlap.state = OverlapState.TOLERATED
             timers = self._context.timers
             timers.clear(Timer(Due.INTERRUPTION))
             timers.set(Timer(Due.OVERLAP), min(timers.due[Timer(Due.OVERLAP)], now_ms + _ECHO_TAIL_MS))
@@ -271,18 +268,20 @@ class Interruptions:
     def adopt(self, overlap: Overlap, now_ms: int) -> None:
         """Judge speech that has ended without words so far, over an answer that goes on."""
         self.overlap = overlap
-        overlap.over = overlap.announced = True
+        overlap.state, overlap.announced = OverlapState.OVER, True
         self._context.timers.set(Timer(Due.OVERLAP), now_ms + self._context.core.deadlines.transcript_ms)
 
     # --- helpers ------------------------------------------------------------------------------
 
     def _duck(self, overlap: Overlap, now_ms: int) -> None:
         playing = self._context.replies.playing
-        overlap.undecided, overlap.ducked_ms = playing is not None and not self.echoing, now_ms
+        undecided = playing is not None and not self.echoing
+        overlap.state = OverlapState.UNDECIDED if undecided else OverlapState.TOLERATED
+        overlap.ducked_ms = now_ms
         if playing is None:  # an answer is being generated, and none of it is audible
             return
         self._context.issue(Duck(playing.number))
-        if not overlap.undecided:
+        if not undecided:
             return
         self._agent.duck()
         self._context.timers.set(Timer(Due.INTERRUPTION), now_ms + self._context.core.deadlines.interruption_ms)
@@ -290,9 +289,10 @@ class Interruptions:
             self._context.notify(a.AgentDucked(playing.id, playing.reply.item_id))
 
     def _unduck(self, overlap: Overlap, now_ms: int) -> None:
-        if not overlap.undecided:
+        if overlap.state not in _UNDECIDED:
             return
-        overlap.undecided = False
+        over = overlap.state is OverlapState.UNDECIDED_OVER
+        overlap.state = OverlapState.OVER if over else OverlapState.TOLERATED
         self._context.timers.clear(Timer(Due.INTERRUPTION))
         self._agent.unduck()
         if self._context.settings.ducks and (playing := self._context.replies.playing) is not None:
@@ -314,7 +314,7 @@ class Interruptions:
 
     def _dismiss(self, now_ms: int) -> None:
         """Dismiss the overlap if it is over and its words are known: they were no interruption."""
-        if self.overlap is not None and self.overlap.over and self.overlap.utterance.known:
+        if self.overlap is not None and self.overlap.state in _OVER and self.overlap.utterance.known:
             self.drop(now_ms)
 
     def _end(self) -> None:

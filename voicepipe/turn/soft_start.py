@@ -18,7 +18,7 @@ from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.interruptions import AHEAD_MS, MEMORY_MS, SUSTAINED_MS, Interruptions, Overlap
 from voicepipe.turn.record import attribution
 from voicepipe.turn.reply_queue import Answers
-from voicepipe.turn.states import Gate, UserState
+from voicepipe.turn.states import Gate, OverlapState, UserState
 from voicepipe.turn.turn import USERS_MARKS, Turn
 from voicepipe.turn.user import UserSide
 
@@ -94,7 +94,7 @@ class SoftStarts:
         before = (marks, question.t0_audio_ms, question.reversible_ms, question.effects_at_ms)
         # The client is notified of the speech first, and then of what it ends.
         utterance = self._user.take_back(turn, event, now_ms)
-        overlap = Overlap(utterance, event.onset_ms, undecided=False)
+        overlap = Overlap(utterance, event.onset_ms, state=OverlapState.TOLERATED)
         self._pending = _Pending(turn, overlap, max(0, event.onset_ms - t0_ms), *before)
         self._agent.suspend(turn, now_ms)
         self._context.issue(Duck(turn.number))

@@ -118,6 +118,9 @@ class OverlapState(Enum):
     TOLERATED = "tolerated"
     """Nothing has shown an interruption so far; the agent goes on, and later evidence still counts."""
 
+    UNDECIDED_OVER = "undecided_over"
+    """The user is silent again before the agent's volume is restored. Nothing new may begin."""
+
     OVER = "over"
     """The user is silent again; only the words are still to come."""
 
