@@ -62,7 +62,7 @@ def test_this_run_draws_the_same_examples() -> None:
     assert settings.default is settings.get_profile("same")
 
 
-def test_no_test_settles_that_for_itself() -> None:
+def test_no_test_decides_that_for_itself() -> None:
     """A profile that one file loads holds for all that come after it, and settings of its own win over the profile."""
     words = ("load_profile(", "derandomize=", "database=Ex", "database=Dir", "register_profile(")
     files = [path for path in TESTS.rglob("test_*.py") if path != Path(__file__)]

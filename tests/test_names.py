@@ -119,6 +119,7 @@ BANNED: Final = {
         "expired": "worn",
         "applies_rules": "ruled",
         "cause, breach_stage": "culprit deed deeds",
+        "charge, wait_until_written, start_due_replies, fixed (state)": "settle settled settles settling",
     }.items()
     for word in words.split()
 }

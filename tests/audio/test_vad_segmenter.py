@@ -495,8 +495,8 @@ def test_a_long_silence_ends_the_pause_by_itself(clips: dict[str, Clip]) -> None
 # --- the rest -----------------------------------------------------------------------------------
 
 
-def test_after_settling_the_next_voice_starts_anew(clips: dict[str, Clip]) -> None:
-    """Also when the user never stopped; its onset is not before the settling."""
+def test_after_the_end_of_a_turn_the_next_voice_starts_anew(clips: dict[str, Clip]) -> None:
+    """Also when the user never stopped; its onset is not before that end."""
     said, rest = cut_in_mid_word(clips)
     segmenter = VadSegmenter(RATE_HZ)
     edges_of(segmenter, said)

@@ -24,7 +24,7 @@ RATE_HZ = 24_000
 CHUNK_MS = 20
 CHUNK_BYTES = 2 * RATE_HZ * CHUNK_MS // 1_000
 
-SETTLE_S = 0.7
+QUIET_S = 0.7
 """The turn is over when nothing happens for this time after a complete answer."""
 
 MIN_ANSWER_MS = 200
@@ -132,7 +132,7 @@ class Turn:
         while True:
             self._stirred.clear()
             try:
-                async with asyncio.timeout(SETTLE_S):
+                async with asyncio.timeout(QUIET_S):
                     await self._stirred.wait()
             except TimeoutError:
                 if self.spoken.is_set() and self._answered and not self._running:

@@ -139,7 +139,7 @@ class Client:
         self._messages.put_nowait(None if event is None else json.dumps(event))
         if event is not None:
             await self._taken.wait()
-            await settled()
+            await let_others_run()
         return self.walk
 
     async def frame(self, samples: Samples, clock: Clock) -> Walk:
@@ -149,7 +149,7 @@ class Client:
         return await self.say({"type": "input_audio_buffer.append", "audio": audio})
 
 
-async def settled() -> None:
+async def let_others_run() -> None:
     """Let all other tasks run until each waits."""
     for _ in range(30):
         await asyncio.sleep(0)
@@ -165,7 +165,7 @@ class Scripted(Generic[_Event]):
     async def give(self, event: _Event) -> Walk:
         """Yield this event; return its walk."""
         self._events.put_nowait(event)
-        await settled()
+        await let_others_run()
         return self.walk
 
     def end(self) -> None:

@@ -33,7 +33,7 @@ def events_of(user: User, kind: str) -> list[Event]:
     return [event for event in user.events if event["type"] == kind]
 
 
-async def settled(user: User) -> None:
+async def wait_until_processed(user: User) -> None:
     """Wait until all that was sent before has been worked through."""
     await user.send("conversation.item.retrieve", item_id="nobody")
     while (await user.until("error"))["error"]["param"] != "item_id":
@@ -82,7 +82,7 @@ async def test_auto_turn_without_a_response(server: Any, speech: Samples) -> Non
     async with calling(server.url, session=session) as user:
         await user.speak(speech)
         await user.until("conversation.item.input_audio_transcription.completed")
-        await settled(user)
+        await wait_until_processed(user)
         assert events_of(user, "response.created") == []
         await user.send("response.create")
         await user.until("response.done")
@@ -96,7 +96,7 @@ async def test_turn_detection_off(server: Any, speech: Samples, off: object) -> 
     async with calling(server.url, session=transcribed_by(off)) as user:
         assert user.events[-1]["session"]["audio"]["input"]["turn_detection"] is None
         await user.speak(speech, then_silence_ms=2_000)
-        await settled(user)
+        await wait_until_processed(user)
         assert user.kinds() == ["session.created", "session.updated", "error"]
 
 
@@ -284,7 +284,7 @@ async def test_tools(server: Any) -> None:
         for item in done["output"]:
             output = {"type": "function_call_output", "call_id": item["call_id"], "output": f"out of {item['name']}"}
             await user.send("conversation.item.create", item=output)
-        await settled(user)
+        await wait_until_processed(user)
         assert len(events_of(user, "response.created")) == 1
         await user.send("response.create")
         assert (await user.until("response.done"))["response"]["status"] == "completed"
@@ -420,7 +420,7 @@ async def test_idle_timeout_before_the_first_word(server: Any) -> None:
     async with calling(server.url, session=transcribed_by(VAD | {"idle_timeout_ms": 1})) as user:
         await user.send("response.create", response={"conversation": "none"})
         await user.until("response.done")
-        await settled(user)
+        await wait_until_processed(user)
         assert "input_audio_buffer.timeout_triggered" not in user.kinds()
 
 
@@ -431,7 +431,7 @@ async def test_noise_reduction(server: Any, kind: str | None) -> None:
     async with calling(server.url, session={"audio": {"input": {"noise_reduction": requested}}}) as user:
         displayed = next(event for event in user.events if event["type"] == "session.updated")
         assert displayed["session"]["audio"]["input"]["noise_reduction"] is None
-        await settled(user)
+        await wait_until_processed(user)
         named = [event["error"]["param"] for event in user.events if event["type"] == "error"]
         assert named == [*(["session.audio.input.noise_reduction"] if kind else []), "item_id"]
 
@@ -443,7 +443,7 @@ async def test_what_one_response_can_not_change(server: Any) -> None:
             await user.send("response.create", response={"reasoning": {"effort": "low"}, "conversation": "none"})
             await user.until("response.done")
         await user.send("response.create", response={"instruction": "Be brief."})
-        await settled(user)
+        await wait_until_processed(user)
         errors = [event["error"] for event in user.events if event["type"] == "error"]
         assert [(error["code"], error["param"]) for error in errors[:2]] == [
             ("unsupported_parameter", "response.reasoning"),

@@ -63,7 +63,7 @@ async def learn(stored: CachedSynthesizer, *clauses: str, voice: Voice = VOICE) 
     """Speak clauses until they are stored."""
     for _ in range(2):
         await speak(stored, voice, *clauses)
-    await stored.store.settled()
+    await stored.store.wait_until_written()
 
 
 def said(inner: FakeSynthesizer) -> list[str]:
@@ -126,7 +126,7 @@ async def found(store: AudioCache, n: int) -> bool | None:
 
 async def test_a_clause_said_once_is_not_cached(inner: FakeSynthesizer, store: AudioCache, tmp_path: Path) -> None:
     await speak(CachedSynthesizer(inner, store), VOICE, "Your code is four two.")
-    await store.settled()
+    await store.wait_until_written()
     assert list((tmp_path / "audio-cache").iterdir()) == []
 
 
@@ -184,7 +184,7 @@ async def test_interrupted_clause_is_not_cached(inner: FakeSynthesizer, store: A
         async with stored.open(VOICE) as speech, asyncio.timeout(WAIT_S):
             speech.push("A clause of some length that somebody interrupts.")
             await anext(audio_of(speech))
-    await store.settled()
+    await store.wait_until_written()
     assert store.n_bytes == 0
 
 
@@ -194,7 +194,7 @@ async def test_broken_clause_is_not_cached(inner: FakeSynthesizer, store: AudioC
     for _ in range(3):
         _, error = await outcome(stored, VOICE, "A clause of some length.")
         assert isinstance(error, StageBroken)
-    await store.settled()
+    await store.wait_until_written()
     assert store.n_bytes == 0
 
 
@@ -231,7 +231,7 @@ async def test_spoilt_file_is_never_played(
     for number, clause in enumerate(("First.", "Sure.", "Last.")):
         assert np.array_equal(sound_of(spoken_audio, number), tone(clause, ms_per_char=10))
     assert store.hits == 0
-    await store.settled()
+    await store.wait_until_written()
     again = await speak(stored, VOICE, "Sure.")
     assert store.hits == 1
     assert np.array_equal(sound_of(again, 0), tone("Sure.", ms_per_char=10))
@@ -248,7 +248,7 @@ async def test_the_cache_remembers_few_clauses_that_were_said_once(
 
 async def test_a_clause_that_made_room_meanwhile_is_not_there(store: AudioCache) -> None:
     store.keep("a" * 64, CachedAudio(tone("One.")))
-    await store.settled()
+    await store.wait_until_written()
     assert await store.read("a" * 64) is not None
     store._remove("a" * 64)
     assert await store.read("a" * 64) is None
@@ -367,7 +367,7 @@ async def test_slow_disk_makes_no_queue(store: AudioCache) -> None:
         store.keep(f"{n:064}", CachedAudio(tone("One.")))
     assert store.dropped > 0
     store.keep("f" * 64, CachedAudio(np.ones(MAX_SAMPLES + 1, dtype=np.int16)))
-    await store.settled()
+    await store.wait_until_written()
     assert "f" * 64 not in store
 
 

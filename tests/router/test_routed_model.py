@@ -622,7 +622,7 @@ async def test_an_answer_holds_no_money_for_calls_that_it_did_not_start(
         async for event in events:
             if isinstance(event, TextDelta):
                 break
-        await asyncio.sleep(0)  # the call of `call_soon` that settles the race
+        await asyncio.sleep(0)  # the call of `call_soon` that learns from the race
         assert budget.level_usd - budget.available_usd == pytest.approx(held_usd, abs=1e-12)
 
 

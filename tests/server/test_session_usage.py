@@ -25,7 +25,7 @@ class Limits:
     def __init__(self, *limited: str, n_busy: int = 0) -> None:
         self.limited, self.n_busy = limited, n_busy
         self.counted: Counter[str] = Counter()
-        self.settled: Counter[str] = Counter()
+        self.added: Counter[str] = Counter()
         self.why: str | None = None
 
     def limits(self, what: str) -> bool:
@@ -37,8 +37,8 @@ class Limits:
             raise Overload("The store is busy.")
         self.counted[what] += amount
 
-    async def settle(self, what: str, amount: int) -> None:
-        self.settled[what] += amount
+    async def add_or_log(self, what: str, amount: int) -> None:
+        self.added[what] += amount
 
     async def reached(self) -> str | None:
         return self.why
@@ -75,11 +75,11 @@ async def test_what_a_busy_store_did_not_count_is_counted_later(monkeypatch: pyt
     running.cancel()
     assert (dict(limits.counted), limits.n_busy) == ({"spend": 500_000}, 0)
     assert {(ending.code, ending.why) for ending in session.endings} == {("limit_reached", "All is spent.")}
-    await usage.settle()
-    assert limits.settled == Counter()
+    await usage.add_rest()
+    assert limits.added == Counter()
 
 
-async def test_what_was_not_counted_is_settled_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_was_not_counted_is_added_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also the last seconds of a session whose time is limited, and costs that come after it."""
     now_ms = 10_000
     monkeypatch.setattr(session_usage, "monotonic_ms", lambda: now_ms)
@@ -90,18 +90,18 @@ async def test_what_was_not_counted_is_settled_at_the_end(monkeypatch: pytest.Mo
     running.cancel()
     now_ms += 2_500
     usage.charge(0.25)
-    await usage.settle()
-    await usage.settle_later(0.125)
-    await usage.settle_later(0.0)
-    assert limits.settled == Counter({"spend": 375_000, "seconds": 2})
+    await usage.add_rest()
+    await usage.add_late_cost(0.125)
+    await usage.add_late_cost(0.0)
+    assert limits.added == Counter({"spend": 375_000, "seconds": 2})
 
 
 async def test_a_session_that_never_ran_used_no_time() -> None:
     limits = Limits("seconds")
-    await usage_of(limits).settle()
-    assert limits.settled == Counter()
-    await usage_of(limits).settle_later(0.5)
-    assert limits.settled == Counter(), "spending is not limited"
+    await usage_of(limits).add_rest()
+    assert limits.added == Counter()
+    await usage_of(limits).add_late_cost(0.5)
+    assert limits.added == Counter(), "spending is not limited"
 
 
 async def test_revocations_are_read_again_after_the_store_was_busy(monkeypatch: pytest.MonkeyPatch) -> None:

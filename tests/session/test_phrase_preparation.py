@@ -1,4 +1,4 @@
-"""A client that changes its voice has the agent's phrases spoken anew: one voice at a time, once it has settled, within
+"""A client that changes its voice has the agent's phrases spoken anew: one voice at a time, once it is steady, within
 what its turns pay for, and charged to it."""
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ async def running(voices: FakeVoices) -> AsyncIterator[Preparation]:
 
 
 @pytest.fixture
-def settled(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
-    """Lets the wait for a voice to settle end, as often as it is set."""
+def steady(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Lets the wait for a steady voice end, as often as it is set."""
     event = asyncio.Event()
 
     async def sleep(_: float) -> None:
@@ -87,7 +87,7 @@ async def breathe() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_session_begins_with_its_voice_prepared(settled: asyncio.Event) -> None:
+async def test_a_session_begins_with_its_voice_prepared(steady: asyncio.Event) -> None:
     """At once."""
     voices = FakeVoices()
     async with running(voices) as preparation:
@@ -95,45 +95,45 @@ async def test_a_session_begins_with_its_voice_prepared(settled: asyncio.Event) 
         assert voices.prepared == [0]
 
 
-async def test_only_the_voice_that_settles_is_prepared(settled: asyncio.Event) -> None:
+async def test_only_the_voice_that_stays_is_prepared(steady: asyncio.Event) -> None:
     """Not one of those that a dragged slider passes."""
     voices = FakeVoices()
     async with running(voices) as preparation:
         await change(voices, preparation, 0)
         for voice in range(1, 150):
             await change(voices, preparation, voice)
-        settled.set()  # it has changed meanwhile: another wait
+        steady.set()  # it has changed meanwhile: another wait
         await breathe()
         assert voices.prepared == [0]
-        settled.set()
+        steady.set()
         await breathe()
         assert voices.prepared == [0, 149]
 
 
-async def test_one_is_prepared_at_a_time(settled: asyncio.Event) -> None:
+async def test_one_is_prepared_at_a_time(steady: asyncio.Event) -> None:
     """Though the voice hangs and the client goes on changing it."""
     voices = FakeVoices()
     async with running(voices) as preparation:
         voices.go.clear()
         for voice in range(5):
             await change(voices, preparation, voice)
-            settled.set()
+            steady.set()
         assert voices.prepared == [0]
         voices.go.set()
         await breathe()
-        settled.set()
+        steady.set()
         await breathe()
         assert voices.prepared == [0, 4]
 
 
-async def test_turns_pay_for_preparations(settled: asyncio.Event) -> None:
+async def test_turns_pay_for_preparations(steady: asyncio.Event) -> None:
     """A cough pays for none, since it costs its user nothing."""
     voices = FakeVoices()
 
     async def try_voices(preparation: Preparation, first: int) -> None:
         for voice in range(first, first + 10):
             await change(voices, preparation, voice)
-            settled.set()
+            steady.set()
             await breathe()
 
     async with running(voices) as preparation:
@@ -145,7 +145,7 @@ async def test_turns_pay_for_preparations(settled: asyncio.Event) -> None:
         assert voices.prepared == [0, 1, 2]
         preparation.on_record(ANSWERED)
         await breathe()
-        settled.set()
+        steady.set()
         await breathe()
         assert voices.prepared == [0, 1, 2, 109], "the voice that was refused, as it is now"
 

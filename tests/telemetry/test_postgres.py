@@ -194,10 +194,10 @@ async def test_a_database_that_restarts_loses_no_record() -> None:
             await asyncio.to_thread(up.enter_context, server.running())
             queued |= await offer_until(lambda: not health.failing_stores(), "after")
 
-            async def settled() -> bool | None:
+            async def all_written() -> bool | None:
                 return not record_writer.n_waiting or None
 
-            await eventually(settled)
+            await eventually(all_written)
         found: set[str] = set()
         before: Cursor | None = None
         while True:

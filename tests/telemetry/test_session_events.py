@@ -40,13 +40,13 @@ def turn(id: str = "turn_1", project: str = "acme", **changes: Any) -> StoredTur
     return StoredTurn(replace(turn_record(), id=id, session="sess_1", **changes), project, "default", 1)
 
 
-async def settle(usd: float) -> None:
+async def add_cost(usd: float) -> None:
     """Charge nothing."""
 
 
 def end(sessions: SessionEvents) -> None:
     """The session ends."""
-    sessions.ended(*SESSION, "default", lambda: {"id": "sess_1"}, settle)
+    sessions.ended(*SESSION, "default", lambda: {"id": "sess_1"}, add_cost)
 
 
 def test_each_function_call_is_sent_once_it_is_over() -> None:

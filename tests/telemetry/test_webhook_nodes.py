@@ -47,7 +47,7 @@ def offer(webhooks: Webhooks, *numbers: int) -> None:
 async def delivered(webhooks: Webhooks) -> bool | None:
     """Return whether nothing waits any more."""
     assert webhooks.queue is not None
-    await webhooks.settle()
+    await webhooks.write_waiting_events()
     return not await webhooks.queue.backlog() or None
 
 
@@ -57,7 +57,7 @@ async def test_two_live_nodes_deliver_each_event_once(postgres_url: str) -> None
         offer(one, *range(0, N_EVENTS, 2))
         offer(other, *range(1, N_EVENTS, 2))
         for each in (one, other):
-            await each.settle()
+            await each.write_waiting_events()
         await eventually(lambda: delivered(one))
         got = [receiver.got.get_nowait() for _ in range(receiver.got.qsize())]
     assert sorted(json.loads(body)["data"]["n"] for _, body in got) == list(range(N_EVENTS))
@@ -85,7 +85,7 @@ async def test_a_clock_that_is_ahead_ends_no_lease(postgres_url: str, monkeypatc
         monkeypatch.setattr(clock, "_unix_ns", lambda: time.time_ns() + 3_600_000_000_000)
         async with node(postgres_url, receiver) as ahead:
             offer(ahead, 2)
-            await ahead.settle()
+            await ahead.write_waiting_events()
             _, body = await receiver.next()
             assert json.loads(body)["data"] == {"n": 2}
             assert ahead.queue is not None

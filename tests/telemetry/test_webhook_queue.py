@@ -1,4 +1,4 @@
-"""The queue of webhooks: what was put in stays until it is settled, in order, within its bounds."""
+"""The queue of webhooks: what was put in stays until it has ended, in order, within its bounds."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def test_deliveries_are_taken_in_their_order_once(opened: Open) -> None:
         assert await taken(queue, webhook="other") == ["x"]
 
 
-async def test_what_is_taken_and_not_settled_is_due_again(opened: Open) -> None:
+async def test_what_is_taken_and_not_ended_is_due_again(opened: Open) -> None:
     """The process that took a delivery may have died; another process sees it due as well."""
     async with opened() as queue:
         await at(queue, 0).put([new("a")])
@@ -102,7 +102,7 @@ async def test_what_is_taken_and_not_settled_is_due_again(opened: Open) -> None:
         assert await taken(at(queue, 1_000)) == ["a"]
 
 
-async def test_what_is_settled_is_gone_or_due_later_or_dead(opened: Open) -> None:
+async def test_what_has_ended_is_gone_or_due_later_or_dead(opened: Open) -> None:
     async with opened() as queue:
         await at(queue, 0).put([new("a"), new("b"), new("c")])
         rows = [await queue.take("crm", lease_ms=1_000) for _ in range(3)]

@@ -75,25 +75,25 @@ async def receiving(*cues: int | str) -> AsyncIterator[Receiver]:
 
 
 class NotifyingQueue(WebhookQueue):
-    """A queue that signals when a delivery is settled."""
+    """A queue that signals when a delivery has ended."""
 
-    settled: asyncio.Queue[str]
+    ended: asyncio.Queue[str]
 
     async def delivered(self, delivery: WebhookDelivery) -> None:
         await super().delivered(delivery)
-        self.settled.put_nowait("delivered")
+        self.ended.put_nowait("delivered")
 
     async def failed(self, delivery: WebhookDelivery, *, why: str, wait_ms: int) -> None:
         await super().failed(delivery, why=why, wait_ms=wait_ms)
-        self.settled.put_nowait(why)
+        self.ended.put_nowait(why)
 
     async def give_up(self, delivery: WebhookDelivery, *, why: str) -> None:
         await super().give_up(delivery, why=why)
-        self.settled.put_nowait(f"dead: {why}")
+        self.ended.put_nowait(f"dead: {why}")
 
     async def next(self) -> str:
         async with asyncio.timeout(WAIT_S):
-            return await self.settled.get()
+            return await self.ended.get()
 
 
 @asynccontextmanager
@@ -101,7 +101,7 @@ async def sending(
     folder: Path, *urls: str, retry_policy: RetryPolicy = QUICK, **more: Any
 ) -> AsyncIterator[tuple[Webhooks, NotifyingQueue]]:
     queue = NotifyingQueue(await QueueFile.open(folder / "webhooks.sqlite3"))
-    queue.settled = asyncio.Queue()
+    queue.ended = asyncio.Queue()
     hooks = [
         Webhook(**{"name": f"hook{n}", "url": url, "secrets": read_secrets(SECRET), "timeout_ms": 10_000, **more})
         for n, url in enumerate(urls)
@@ -112,7 +112,7 @@ async def sending(
             running = group.create_task(webhooks.run())
             yield webhooks, queue
             running.cancel()
-        await webhooks.settle()
+        await webhooks.write_waiting_events()
     finally:
         await queue.close()
 
@@ -291,7 +291,7 @@ async def test_without_webhooks_nothing_is_made() -> None:
     webhooks.on_turn_end(stored_turn())
     webhooks.notify("session.ended", "acme", "sess_1", lambda: pytest.fail("nobody wants it"))
     await webhooks.run()
-    await webhooks.settle()
+    await webhooks.write_waiting_events()
     assert webhooks.queue is None
 
 
@@ -302,12 +302,12 @@ async def test_a_disk_that_is_stuck_costs_events_and_no_turn(tmp_path: Path) -> 
     for number in range(MAX_BUFFERED + 3):
         webhooks.on_turn_end(stored_turn(f"turn_{number}"))
     assert webhooks.counts.dropped == 3
-    await webhooks.settle()
+    await webhooks.write_waiting_events()
     assert (await queue.backlog())["x"].waiting == MAX_BUFFERED
     await queue.close()
     webhooks.notify("session.ended", "acme", "sess_1", dict)
     with pytest.raises(StoreError):
-        await webhooks.settle()
+        await webhooks.write_waiting_events()
 
 
 async def test_deleted_deliveries_are_not_sent(tmp_path: Path) -> None:
@@ -319,7 +319,7 @@ async def test_deleted_deliveries_are_not_sent(tmp_path: Path) -> None:
         webhooks.notify("session.ended", "acme", "sess_1", dict)
         await webhooks.delete_session("acme", "sess_1")
         await webhooks.delete_session("other", "sess_2")
-        await webhooks.settle()
+        await webhooks.write_waiting_events()
         assert [each.session for each in await queue.dead(["hook0"], limit=9)] == ["sess_2"]
         assert (await queue.backlog())["hook0"].waiting == 0
 

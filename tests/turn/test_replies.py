@@ -350,7 +350,7 @@ def test_a_reply_in_text_that_was_cancelled() -> None:
     assert scenario.outcomes() == [("interrupted", "client_cancelled")]
 
 
-# --- what is settled while it waits ---------------------------------------------------------------
+# --- what is decided while it waits ---------------------------------------------------------------
 
 
 def test_settings_that_change_do_not_end_a_reply_that_was_announced() -> None:

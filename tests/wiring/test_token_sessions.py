@@ -212,7 +212,7 @@ def speed(n: int) -> dict[str, Any]:
 
 
 async def test_changing_the_voice_again_and_again_is_no_free_speech(fake_server: Any) -> None:
-    """The agent's filler is spoken in the voice that settles, as often as turns pay for, and not for each change."""
+    """The agent's filler is spoken in the voice that stays, as often as turns pay for, and not for each change."""
     async with fake_server({**PRICES, "agents.default.filler": "One moment, please."}) as server:
         token = await minted(server, limits={"turns": 1})
         async with calling(server.url, headers=bearer(token)) as user:
@@ -227,7 +227,7 @@ async def test_another_voice_is_charged_to_the_token_of_who_wants_it(
     fake_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """19 characters at 1000 USD a million; the voice that the session began with is its agent's."""
-    monkeypatch.setattr(phrase_preparation, "SETTLE_S", 0.0)
+    monkeypatch.setattr(phrase_preparation, "STEADY_S", 0.0)
     async with fake_server({**PRICES, "agents.default.filler": "One moment, please."}) as server:
         token = await minted(server, limits={"spend_usd": 0.018})
         async with calling(server.url, headers=bearer(token)) as user:

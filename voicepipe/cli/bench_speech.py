@@ -110,7 +110,7 @@ async def _with_cache(
         await tts_bench.learn(cached, texts)
     except StageError as failure:
         raise ConfigError(f"--cached: expected a voice that can say the texts, got {failure}") from None
-    await store.settled()
+    await store.wait_until_written()
     return cached
 
 

@@ -35,7 +35,7 @@ REPORT_EVERY_MS: Final = 100
 ANSWER_TIMEOUT_MS: Final = 30_000
 """Timeout for an answer, counted from the last event of the server."""
 
-SETTLE_MS: Final = 400
+LAST_ANSWER_MS: Final = 400
 """Time after the user's speech after which a complete answer counts as the last one. A server needs some 100 ms to
 detect that the user goes on speaking."""
 
@@ -392,5 +392,5 @@ def _wait_ms(collector: TurnCollector, microphone: Microphone, timeout_ms: int) 
     """Return how long to wait for the next event: until the recording is over, and then `timeout_ms`."""
     left_ms = microphone.sound_left_ms()
     if collector.complete:
-        return max(0, left_ms + SETTLE_MS)
+        return max(0, left_ms + LAST_ANSWER_MS)
     return max(0, left_ms) + timeout_ms

@@ -230,7 +230,7 @@ class SnapshotQuorum:
         """
         answers = await self._answers(script, session_id, owner, fence, *arguments, enough=self._is_decided)
         if not self._is_decided(answers):
-            await self._settle(session_id, owner, fence)
+            await self._raise_fence(session_id, owner, fence)
             raise StoreUndecided("the servers for snapshots do not agree on a session, and one of them is away")
         self._undecided_ms.pop((session_id, owner), None)
         is_stored = answers.count(b"stored") >= self._majority
@@ -243,7 +243,7 @@ class SnapshotQuorum:
         counts = Counter(answer if answer == b"stored" else tuple(answer) for answer in answers)
         return max(counts.values(), default=0) >= self._majority
 
-    async def _settle(self, session_id: str, owner: str, fence: int) -> None:
+    async def _raise_fence(self, session_id: str, owner: str, fence: int) -> None:
         """Give the session a higher token if the servers have disagreed for long, and no other process has written
         it."""
         now_ms = monotonic_ms()

@@ -19,7 +19,7 @@ from voicepipe.evals.scenario import Scenario, ScriptedTool, Step, Trigger
 from voicepipe.evals.speech import StepSpeech
 from voicepipe.tasks import BackgroundTasks
 
-SETTLE_MS: Final = 400
+LAST_ANSWER_MS: Final = 400
 """Time after the user's last word after which a complete answer counts as the last one. A server needs some 100 ms to
 detect that the user goes on speaking."""
 
@@ -137,7 +137,7 @@ class ScriptedUser:
             await self._connection.type_text(step.type)
         elif utterance is not None:
             run.turns.append((self._speak(utterance), run.first_reply))
-        return await self._settle(run, step.timeout_ms) if waits else ""
+        return await self._wait_for_answer(run, step.timeout_ms) if waits else ""
 
     def _speak(self, utterance: StepSpeech) -> int:
         """Say an utterance, and return the position of its last voiced sample."""
@@ -155,7 +155,7 @@ class ScriptedUser:
             run.spoken.append(words)
             n_before = len(self.conversation.replies)
             run.turns.append((self._speak(await self._persona.speak(words)), n_before))
-            if problem := await self._settle(run, step.timeout_ms):
+            if problem := await self._wait_for_answer(run, step.timeout_ms):
                 return problem
         return ""
 
@@ -170,7 +170,7 @@ class ScriptedUser:
 
     # --- waiting ------------------------------------------------------------------------------
 
-    async def _settle(self, run: StepRun, timeout_ms: int) -> str:
+    async def _wait_for_answer(self, run: StepRun, timeout_ms: int) -> str:
         """Wait until the last answer to the step is complete and has been played; return why it is not."""
         spoken_ms, n_before = run.turns[-1] if run.turns else (self.microphone.position_ms(), run.first_reply)
         left_ms = max(0, spoken_ms - self.microphone.position_ms())
@@ -180,12 +180,12 @@ class ScriptedUser:
             await self._wait_ms(left_ms)
         # The server may detect the user's speech late: then another answer is due.
         if not self._complete(n_before, spoken_ms):
-            return await self._settle(run, timeout_ms)
+            return await self._wait_for_answer(run, timeout_ms)
         return ""
 
     def _complete(self, n_before: int, spoken_ms: int) -> bool:
         conversation = self.conversation
-        is_silent = self.microphone.position_ms() >= spoken_ms + SETTLE_MS
+        is_silent = self.microphone.position_ms() >= spoken_ms + LAST_ANSWER_MS
         busy = (
             conversation.speaking
             or conversation.answer_due

@@ -37,8 +37,8 @@ async def admitted(live: LiveSession, context: ServerContext) -> AsyncIterator[R
             recording = f"/v1/sessions/{grant.session_id}/recording" if session.is_recorded else None
             ended = {"ended_at": iso(unix_ms()), "lasted_ms": monotonic_ms() - began_ms, "recording": recording}
             whose = (grant.project, grant.session_id, grant.agent)
-            context.session_events.ended(*whose, lambda: live.plain() | ended, live.usage.settle_later)
-            await live.usage.settle()
+            context.session_events.ended(*whose, lambda: live.plain() | ended, live.usage.add_late_cost)
+            await live.usage.add_rest()
 
 
 def _traced(grant: SessionGrant, context: ServerContext) -> AbstractContextManager[None]:

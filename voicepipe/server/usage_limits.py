@@ -98,7 +98,7 @@ class UsageLimits:
         if what != "turns":
             await self.quotas.add(what, amount)
 
-    async def settle(self, what: Countable, amount: int) -> None:
+    async def add_or_log(self, what: Countable, amount: int) -> None:
         """Count the amount of something that has ended; an amount that can't be counted is logged and lost."""
         try:
             await self.add(what, amount)

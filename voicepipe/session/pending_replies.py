@@ -19,7 +19,7 @@ from voicepipe.session.snapshot_restore import (
     is_running,
     received_message,
     restored,
-    settled,
+    with_result,
 )
 from voicepipe.turn import events as e
 from voicepipe.turn.conversation import ROOT, FunctionCall, FunctionOutput, InputText, Item, Message
@@ -152,7 +152,7 @@ class PendingReplies:
     def events(self) -> tuple[e.Event, ...]:
         """Return the events that make a new core go on."""
         awaits_results = any(map(is_running, self.items))
-        self.items = [settled(item, self.reply) for item in self.items]
+        self.items = [with_result(item, self.reply) for item in self.items]
         changes: list[e.Event] = []
         replies: list[e.Event] = []
         begun = [each for each in self.answers if each.reply is not None]

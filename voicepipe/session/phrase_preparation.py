@@ -8,7 +8,7 @@ from typing import Final
 from voicepipe.session.session_voice import SessionVoice
 from voicepipe.turn.record.values import TurnRecord
 
-SETTLE_S: Final = 1.0
+STEADY_S: Final = 1.0
 """Seconds that a changed voice must stay before it is prepared: clients try several, or drag a slider."""
 
 MAX_BETWEEN_TURNS: Final = 3
@@ -46,13 +46,13 @@ class Preparation:
         await self._prepare()
         while True:
             await self._requested.wait()
-            await self._settled()
+            await self._wait_for_steady_voice()
             await self._prepare()
 
-    async def _settled(self) -> None:
+    async def _wait_for_steady_voice(self) -> None:
         while True:
             voice = self._voices.usual
-            await asyncio.sleep(SETTLE_S)
+            await asyncio.sleep(STEADY_S)
             if self._voices.usual == voice:
                 return
 

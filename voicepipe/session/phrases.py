@@ -77,7 +77,7 @@ class PhraseCache:
                     samples = await self._spoken(voice, clause, bill)
                 finally:  # a synthesizer that fails, or whose session ends meanwhile, has charged for the request
                     if paid is not None:
-                        bill.settle(paid)
+                        bill.charge(paid)
                 self._store((voice, clause), samples)
             return samples
 
@@ -129,7 +129,7 @@ class _PhraseCost:
             case CachedSpeech(provider=provider, n_chars=n_chars):
                 self._n_chars[provider] = self._n_chars.get(provider, 0) - n_chars
 
-    def settle(self, paid: Paid) -> None:
+    def charge(self, paid: Paid) -> None:
         """Report the charge."""
         for provider, n_chars in self._n_chars.items():
             if n_chars > 0:

@@ -110,7 +110,7 @@ def is_running(item: Item) -> bool:
     return item.output is None and item.status != "incomplete"
 
 
-def settled(item: Item, reply: ReplySettings) -> Item:
+def with_result(item: Item, reply: ReplySettings) -> Item:
     """Return a call that ran, with the result that the LLM gets: the call is not repeated here."""
     if not isinstance(item, FunctionCall) or not is_running(item):
         return item

@@ -94,10 +94,10 @@ class SnapshotWriter:
 
     def __init__(self) -> None:
         self._changed, self._is_urgent, self._is_awaited = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._settled = asyncio.Event()
+        self._output_released = asyncio.Event()
         """Set while no output has to wait for a write."""
 
-        self._settled.set()
+        self._output_released.set()
         self._n_inputs = 0
         self._has_secret = False
         """Whether a resume secret waits for a write."""
@@ -145,7 +145,7 @@ class SnapshotWriter:
             self.schedule()
             self._n_inputs += 1
             self._has_secret = True
-            self._settled.clear()
+            self._output_released.clear()
 
     def add_update(self, update: Any) -> None:
         """Add a `session.update` that was accepted."""
@@ -167,7 +167,7 @@ class SnapshotWriter:
             if any(map(_is_input, commands)):
                 self._n_inputs += 1
                 if self._can_wait:
-                    self._settled.clear()
+                    self._output_released.clear()
 
     def pending_write(self) -> Awaitable[None] | None:
         """Return the write that output must wait for, since the store lacks what it answers; None: there is none, the
@@ -175,17 +175,17 @@ class SnapshotWriter:
 
         Output waits at most `MAX_WRITE_WAIT_S`, and a secret `MAX_SECRET_WAIT_S`. A function with side effects waits
         too: the store lacks its call."""
-        return None if self._settled.is_set() else self._settle()
+        return None if self._output_released.is_set() else self._wait_until_written()
 
-    async def _settle(self) -> None:
+    async def _wait_until_written(self) -> None:
         self._is_awaited.set()
         self._is_urgent.set()
         try:
             async with asyncio.timeout(MAX_SECRET_WAIT_S if self._has_secret else MAX_WRITE_WAIT_S):
-                await self._settled.wait()
+                await self._output_released.wait()
         except TimeoutError:
             self._can_wait = False
-            self._settled.set()
+            self._output_released.set()
         self._has_secret = False
 
     def state(self, core: Core, input_received_ms: int, now_ms: int) -> SessionSnapshot:
@@ -233,12 +233,12 @@ class SnapshotWriter:
                     return
                 self._can_wait = found is not None
                 if n_inputs == self._n_inputs or found is None:
-                    self._settled.set()
+                    self._output_released.set()
                 if self.on_written is not None and not self._changed.is_set():
                     self.on_written()
             except Overload:  # the failing store is logged once, for all sessions
                 self._can_wait = False
-                self._settled.set()
+                self._output_released.set()
                 self._changed.set()
                 await asyncio.sleep(RETRY_S)
             with suppress(TimeoutError):

@@ -164,15 +164,15 @@ class Core:
         if turns.tools_overtaken and turns.awaits_tools is not None:  # the next reply reads what is cancelled
             self._server_tools.overtaken(now_ms)
         if after.answers or transitions.changed or self._interruptions.overlap is not None:
-            self._settle(now_ms)
+            self._advance_replies(now_ms)
         if turns.failed and actions.apologise(now_ms):
-            self._settle(now_ms)
+            self._advance_replies(now_ms)
         if turns.tools_overtaken:
             turns.tools_overtaken = False
             self.agent.give_up_tools(now_ms)
         tools = self._server_tools
         if (turns.awaits_tools is not None or tools.unread_ms is not None) and tools.update(now_ms):
-            self._settle(now_ms)
+            self._advance_replies(now_ms)
         if (
             (after.budget and not actions.over) or transitions.changed or actions.checks_every_event
         ) and self._is_answering():
@@ -200,7 +200,7 @@ class Core:
 
     # --- the gate -----------------------------------------------------------------------------
 
-    def _settle(self, now_ms: int) -> None:
+    def _advance_replies(self, now_ms: int) -> None:
         """Start the replies that may start, and open the gate if it may open.
 
         A reply that is complete the moment its gate opens makes way for the next reply, so this loops until nothing
@@ -211,7 +211,7 @@ class Core:
             if self._interruptions.overlap is not None:
                 self._interruptions.update(now_ms)
             if self._interruptions.overlap is None or not self._interruptions.undecided:
-                self._answers.settle(now_ms)
+                self._answers.start_due_replies(now_ms)
             self._open_gate(now_ms)
 
     def _standing(self) -> tuple[object, ...]:
@@ -235,7 +235,7 @@ class Core:
         over = self.user.state is UserState.ENDED and self.user.turn is turn
         held = turn.question.effects_at_ms is not None and not turn.reply.text.strip()  # only calls, so far
         return (
-            (turn.question.revisable is Revisable.SETTLED or (over and turn.current))
+            (turn.question.revisable is Revisable.FIXED or (over and turn.current))
             and not held
             and not self._interruptions.undecided
         )
@@ -300,7 +300,7 @@ class Core:
             return
         self.user.silence_grew(event, now_ms, undecided=self._is_suspended)
         if self._answers.words_known:  # the pause may be long enough now for an early reply
-            self._settle(now_ms)
+            self._advance_replies(now_ms)
 
     def _transcript_grew(self, event: e.TranscriptGrew, now_ms: int) -> None:
         self.user.transcript_grew(event)

@@ -47,7 +47,7 @@ class Answers:
         waiting = [turn for turn in self._at(QueuePlace.WAITING) if turn.question.text and _is_written(turn)]
         return (*self._context.replies.restored, *requested, *waiting)
 
-    def settle(self, now_ms: int) -> None:
+    def start_due_replies(self, now_ms: int) -> None:
         """Start the replies that may start."""
         self._answer_user(now_ms)
         self._start_restored(now_ms)
@@ -75,7 +75,7 @@ class Answers:
 
     def postpone(self, turn: Turn, now_ms: int) -> None:
         """Queue the user's turn to be answered as it is, as soon as possible: the user goes on in a new turn."""
-        turn.question.revisable, turn.question.reversible_ms = Revisable.SETTLED, 0
+        turn.question.revisable, turn.question.reversible_ms = Revisable.FIXED, 0
         if self._agent.turn is not turn or not turn.current:
             if self._agent.turn is turn:
                 self._agent.revise(turn)
@@ -310,7 +310,7 @@ class Answers:
     def _due(self, turn: Turn, reply: ReplySettings, now_ms: int) -> Turn:
         follows = bool(self._context.settings.languages)
         turn.settings = languages.in_language(self._context, reply) if follows else reply
-        turn.question.revisable = Revisable.SETTLED
+        turn.question.revisable = Revisable.FIXED
         if turn.before is None:  # otherwise t0 is the user's last word
             for mark in (attribution.VOICED_LAST, attribution.ENDED, attribution.REQUESTED):
                 turn.mark(mark, now_ms)

@@ -67,7 +67,7 @@ class ServerTools:
 
     def _run(self, turn: Turn, call: FunctionCall, now_ms: int) -> None:
         if (earlier := self._earlier(turn, call)) is not None:
-            self._settle(turn, call, earlier.output or REPEATED, "returned", now_ms)
+            self._add_result(turn, call, earlier.output or REPEATED, "returned", now_ms)
         elif (look_up := look_ups.take(turn, call)) is not None:
             self._take(turn, call, look_up, now_ms)
         else:
@@ -79,7 +79,7 @@ class ServerTools:
         if look_up.output is None:
             self._context.turns.calls[turn.number, call.call_id] = turn
         else:
-            self._settle(turn, call, look_up.output, look_up.outcome, now_ms)
+            self._add_result(turn, call, look_up.output, look_up.outcome, now_ms)
 
     def _earlier(self, turn: Turn, call: FunctionCall) -> FunctionCall | None:
         """Return the same call that was started before in the turn, if it may run only once."""
@@ -120,7 +120,7 @@ class ServerTools:
         self._context.transitions.changed = True
         if not answer.approve:
             why = f"{REFUSED} {answer.reason}".strip()
-            self._settle(turn, replace(waiting, approval="refused"), why, "cancelled", now_ms)
+            self._add_result(turn, replace(waiting, approval="refused"), why, "cancelled", now_ms)
             return
         responses.put(self._context, turn, replace(waiting, approval="given"))
         call = replace(waiting, id=self._context.new_id("item"), approval="", approval_request_id=waiting.id)
@@ -149,7 +149,7 @@ class ServerTools:
         if turn is None or call is None:
             return
         turn.ends_session = turn.ends_session or event.final
-        self._settle(turn, call, event.output, event.outcome, now_ms)
+        self._add_result(turn, call, event.output, event.outcome, now_ms)
 
     def _is_awaited(self, event: e.ToolFinished, revision: int) -> bool:
         """Note the result of a look-up; return whether its call has left and waits for it."""
@@ -159,7 +159,7 @@ class ServerTools:
         look_up.output, look_up.outcome = event.output, event.outcome
         return look_up.taken
 
-    def _settle(self, turn: Turn, call: FunctionCall, output: str, outcome: ToolResult, now_ms: int) -> None:
+    def _add_result(self, turn: Turn, call: FunctionCall, output: str, outcome: ToolResult, now_ms: int) -> None:
         """Write down the result of a call, and again at the conversation's end if the turn does not wait for it."""
         late = self._context.turns.awaits_tools is not turn
         ended = self._end(turn, call, output, outcome, now_ms, late=late)

@@ -89,7 +89,7 @@ class Revisable(Enum):
     OVERLONG = "overlong"
     """Its deadline ended it: further speech is in the next turn, or noise would never be answered."""
 
-    SETTLED = "settled"
+    FIXED = "fixed"
     """Nothing changes it any more: it has another cause than the user's speech, or is answered as it is."""
 
 

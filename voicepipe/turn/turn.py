@@ -160,7 +160,7 @@ class Question:
 
     def end(self, *, overlong: bool) -> None:
         """Record that the user's speech has ended, `overlong`: by its deadline."""
-        if self.revisable is not Revisable.SETTLED:
+        if self.revisable is not Revisable.FIXED:
             self.revisable = Revisable.OVERLONG if overlong else Revisable.OPEN
 
     @property

@@ -42,7 +42,7 @@ async def webhooks_of(settings: Settings, health: StorageHealth, *, is_first: bo
                 yield webhooks
             finally:
                 sending.cancel()
-        await _settle(webhooks)
+        await _write_waiting_events(webhooks)
     finally:
         await queue.close()
 
@@ -77,8 +77,8 @@ async def _opened(settings: Settings, *, moves: bool) -> WebhookQueue:
     return queue
 
 
-async def _settle(webhooks: Webhooks) -> None:
+async def _write_waiting_events(webhooks: Webhooks) -> None:
     try:
-        await webhooks.settle()
+        await webhooks.write_waiting_events()
     except StoreError as why:
         log_event("webhook_queue_write_failed", level=logging.ERROR, why=str(why))

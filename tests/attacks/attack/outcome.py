@@ -79,7 +79,7 @@ async def under_attack(
     sent = await run()
     await users.turns(turns_after)
     felt, peak_mb = users.begin_anew(), server.memory_mb()[1]
-    after = await _settled(server, before)
+    after = await _state_after(server, before)
     return Outcome(
         sent=sent,
         felt=felt,
@@ -101,7 +101,7 @@ def longest_hold_ms(before: State, after: State) -> float:
     return 1_000 * min(bound for bound, count in counts.items() if count - earlier[bound] == total)
 
 
-async def _settled(server: ServerProcess, before: State) -> State:
+async def _state_after(server: ServerProcess, before: State) -> State:
     """The state once nothing of the attack is left, or when it has had `HANG_S` to go away."""
     loop = asyncio.get_running_loop()
     end_s = loop.time() + HANG_S

@@ -11,7 +11,7 @@ import OpenAI from 'openai';
 const RATE_HZ = 24_000;
 const CHUNK_MS = 20;
 const CHUNK_BYTES = (2 * RATE_HZ * CHUNK_MS) / 1_000;
-const SETTLE_MS = 700;
+const QUIET_MS = 700;
 // Longer than this program may be held on a busy machine in the middle of the question: missing frames are silence.
 const SILENCE_MS = 1_000;
 
@@ -57,7 +57,7 @@ function speak(send) {
     send(chunk.toString('base64'));
     n += 1;
     turn.spoken ||= (n - first) * CHUNK_BYTES >= pcm.length;
-    if (turn.spoken && turn.answered && !turn.running && Date.now() - turn.changedAt > SETTLE_MS) finish(null);
+    if (turn.spoken && turn.answered && !turn.running && Date.now() - turn.changedAt > QUIET_MS) finish(null);
     else setTimeout(tick, Math.max(0, began + n * CHUNK_MS - Date.now()));
   };
   tick();

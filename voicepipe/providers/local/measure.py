@@ -28,7 +28,7 @@ from voicepipe.providers.local.process import LocalEngine, start_engine
 from voicepipe.providers.local.wire import STT_RATE_HZ, LoadProgress
 from voicepipe.registry import ProviderSettings, Spec
 
-SETTLE_S: Final = 1.0
+AFTER_CANCEL_S: Final = 1.0
 """Wait after a cancel: long enough for any of the engines to react."""
 
 INSTRUCTIONS: Final = "You are a friendly voice assistant on the telephone. Answer in one short sentence. " * 5
@@ -102,7 +102,7 @@ async def cancel(
             task.cancel()
             await asyncio.wait([task])
             waited_ms.append(monotonic_ms() - began_ms)
-        await asyncio.sleep(SETTLE_S)
+        await asyncio.sleep(AFTER_CANCEL_S)
         wasted_ms.append(cpu_ms(engine.pid) - cpu_before_ms)
     median, most = statistics.median(wasted_ms), max(wasted_ms)
     print_line(f"cancel {name:<39} user free in {max(waited_ms)} ms at most, engine works on for")

@@ -113,9 +113,9 @@ class Context(Generic[B]):
             raise message
         return message
 
-    async def settled(self) -> None:
+    async def wait_until_dialled(self) -> None:
         """Wait until the WebSocket is open, or has failed: `receive` then raises the failure."""
-        await self._socket.settled.wait()
+        await self._socket.dial_ended.wait()
 
     @property
     def up_s(self) -> float | None:
@@ -155,7 +155,7 @@ class MultiplexedSocket(Generic[B]):
         self.up_s: float | None = None
         """The loop time at which it was opened."""
 
-        self.settled = asyncio.Event()
+        self.dial_ended = asyncio.Event()
         """Set when it is open, or over."""
 
         self.over = False
@@ -195,7 +195,7 @@ class MultiplexedSocket(Generic[B]):
         assert context is not None
         self.rested_s = clock.loop_s()
         if not self.over:
-            self._cancel(context.key, context.cancel(), reuse=context.is_trusted and self.settled.is_set())
+            self._cancel(context.key, context.cancel(), reuse=context.is_trusted and self.dial_ended.is_set())
         context.close()
         self._changed()
 
@@ -218,7 +218,7 @@ class MultiplexedSocket(Generic[B]):
         try:
             await self.socket.connected()
             self.up_s = clock.loop_s()
-            self.settled.set()
+            self.dial_ended.set()
             self._changed()
             while True:
                 for note in self._source.read(await self.socket.receive()):
@@ -232,7 +232,7 @@ class MultiplexedSocket(Generic[B]):
 
     async def _fail(self, failure: StageError) -> None:
         self.leave()
-        self.settled.set()
+        self.dial_ended.set()
         self._changed()
         if self.active is not None:
             await self.active.deliver(failure)

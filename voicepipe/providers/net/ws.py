@@ -123,7 +123,7 @@ class VendorSocket:
 
         self._connection: ClientConnection | None = None
         self._failure: StageError | None = None
-        self._settled = asyncio.Event()  # dialled, or failed to
+        self._dial_ended = asyncio.Event()  # dialled, or failed to
         # Full means that the vendor takes less than comes: the oldest audio is dropped, and counted. One text too many
         # breaks the connection, since nothing of it gets through any more.
         self._waiting: deque[bytes | str] = deque()
@@ -186,7 +186,7 @@ class VendorSocket:
         Raises:
             StageError: the vendor could not be reached, or refused.
         """
-        await self._settled.wait()
+        await self._dial_ended.wait()
         if self._failure is not None:
             raise self._failure
         assert self._connection is not None
@@ -220,7 +220,7 @@ class VendorSocket:
             self._fail(failure)
             return
         self.connect_ms = round(1_000 * (clock.loop_s() - began_s))
-        self._settled.set()
+        self._dial_ended.set()
         try:
             await self._send_all(connection)
         except ConnectionClosed:
@@ -357,5 +357,5 @@ class VendorSocket:
     def _fail(self, failure: StageError) -> None:
         if self._failure is None:
             self._failure = failure
-            self._settled.set()
+            self._dial_ended.set()
             self._some.set()

@@ -213,7 +213,7 @@ class _Speech(Generic[B]):
         """Handle one message, unless another event has to be handled first."""
         try:
             async with asyncio.timeout_at(self._due_s()) as self._timeout:
-                await self._context.settled()
+                await self._context.wait_until_dialled()
                 if not self._is_connected:
                     self._report_connected()
                     return

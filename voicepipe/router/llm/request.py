@@ -161,7 +161,7 @@ class RoutedAnswer:
             self._pass_on(call, event, now_ms)
         call.waiting.clear()
         # After the answer's text, which the user waits for.
-        asyncio.get_running_loop().call_soon(self._settle, now_ms)
+        asyncio.get_running_loop().call_soon(self._learn_and_watch, now_ms)
         if call.over:
             self._conclude(call)
 
@@ -327,8 +327,8 @@ class RoutedAnswer:
         spec = attempt.candidate.spec
         return self._stats.cached_shares.get(spec, 0.0) if spec in self._decision.warm else 0.0
 
-    def _settle(self, now_ms: int) -> None:
-        """Settle the race when a model answers: learn from it, and watch the answering model."""
+    def _learn_and_watch(self, now_ms: int) -> None:
+        """End the choice when a model answers: learn from the race, and watch the answering model."""
         self._learn(now_ms)
         self._watch()
 

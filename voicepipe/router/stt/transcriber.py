@@ -130,7 +130,7 @@ class FailoverStream:
         self._aged: set[str] = set()
         """Transcribers whose connection grew too old since then: each gets another connection, once."""
 
-        self._settled: int | None = None
+        self._transcribed: int | None = None
         """An utterance that is replayed though its text has come: the user may continue in it. Until its text is
         requested again, its transcripts are known already."""
 
@@ -142,7 +142,7 @@ class FailoverStream:
 
     def begin(self, utterance: int) -> None:
         self._buffer.begin(utterance)
-        self._settled = None
+        self._transcribed = None
         if self._feed is not None and (current := self._buffer.current) is not None:
             self._feed.begin(current)
 
@@ -153,7 +153,7 @@ class FailoverStream:
 
     def flush(self, flush: int) -> None:
         self._buffer.flush(flush)
-        self._settled = None
+        self._transcribed = None
         if self._feed is not None:
             self._feed.stream.flush(flush)
             self._start_timeout()
@@ -215,7 +215,7 @@ class FailoverStream:
                 self._feed = _TranscriberFeed(stream, capabilities, rates, pushes_all=self._capabilities.streams)
                 self._feed.catch_up(self._buffer)
                 current = self._buffer.current
-                self._settled = current.number if current is not None and current.is_known else None
+                self._transcribed = current.number if current is not None and current.is_known else None
                 if self._buffer.waits:
                     self._start_timeout()
                 async for event in stream:
@@ -233,7 +233,7 @@ class FailoverStream:
             raise StageBroken("stt", provider=chosen.candidate.spec, why=why, retryable=True)
 
     async def _on_text(self, text: Interim | Final, chosen: TranscriberCandidate) -> None:
-        if text.utterance == self._settled:
+        if text.utterance == self._transcribed:
             return
         if isinstance(text, Final):
             self._failed.clear()

@@ -111,7 +111,7 @@ class AudioCache:
         except asyncio.QueueFull:
             self.dropped += 1
 
-    async def settled(self) -> None:
+    async def wait_until_written(self) -> None:
         """Wait until everything queued is on disk, or could not be written."""
         await self._waiting.join()
 

@@ -172,9 +172,9 @@ class Exchange:
             **result.figures,
         )
         if result.is_unanswered:
-            await self._usage_limits.settle("turns", -1)  # no provider answered
+            await self._usage_limits.add_or_log("turns", -1)  # no provider answered
         if result.cost_usd:
-            await self._usage_limits.settle("spend", micro_usd(result.cost_usd))
+            await self._usage_limits.add_or_log("spend", micro_usd(result.cost_usd))
 
     def _error_for_client(self, error: Exception) -> Exception:
         """Return the error as the client may read it; log its full text."""

@@ -76,16 +76,16 @@ class SessionUsage:
             if reached is not None:
                 session.end_after_turn(Ending("limit_reached", reached, POLICY_VIOLATION))
 
-    async def settle(self) -> None:
+    async def add_rest(self) -> None:
         """Count the session's last seconds, and the costs that arrive at its end."""
         self._add_time()
         for what in tuple(self._uncounted):
-            await self.limits.settle(what, self._uncounted.pop(what, 0))
+            await self.limits.add_or_log(what, self._uncounted.pop(what, 0))
 
-    async def settle_later(self, usd: float) -> None:
+    async def add_late_cost(self, usd: float) -> None:
         """Count a cost that comes after the session's end."""
         if usd and self.limits.limits("spend"):
-            await self.limits.settle("spend", micro_usd(usd))
+            await self.limits.add_or_log("spend", micro_usd(usd))
 
     async def _wait(self) -> None:
         """Wait until there is something to count: a turn, a cost, or time where a quota limits it."""

@@ -99,7 +99,7 @@ class ConnectedWorker:
             self.given_ms.popleft()
         return len(self.sessions) + len(self.given_ms)
 
-    def settle_connection(self) -> None:
+    def uncount_connection(self) -> None:
         """Count one connection less: it has a session, or is closed. It is taken for the oldest one; an error lasts for
         `RECENT_MS`."""
         if self.given_ms:
@@ -198,9 +198,9 @@ class Broker:
         match message:
             case SessionOpened(session):
                 worker.sessions.add(session)
-                worker.settle_connection()
+                worker.uncount_connection()
             case ConnectionClosed():
-                worker.settle_connection()
+                worker.uncount_connection()
             case SessionClosed(session):
                 worker.sessions.discard(session)
             case Query():

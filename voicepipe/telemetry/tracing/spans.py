@@ -103,7 +103,7 @@ def _llm_requests(record: TurnRecord, marks: Mapping[str, int]) -> Iterator[Plai
         return
     last_ms = marks.get(m.LAST_DELTA, max(marks.values()))
     spoke_ms = (each.began_ms + each.first_ms for each in record.attempts if each.first_ms is not None)
-    settled_ms = min((requested_ms + ms for ms in spoke_ms), default=last_ms)
+    answered_ms = min((requested_ms + ms for ms in spoke_ms), default=last_ms)
     if not record.attempts:
         first_ms = marks[m.FIRST_DELTA] - requested_ms if m.FIRST_DELTA in marks else None
         failed = record.outcome == "failed" and first_ms is None
@@ -113,7 +113,7 @@ def _llm_requests(record: TurnRecord, marks: Mapping[str, int]) -> Iterator[Plai
         yield _llm_request(record, only, requested_ms, last_ms)
     for attempt in record.attempts:
         # Losers were closed when another answered; the time at which one failed was not recorded.
-        yield _llm_request(record, attempt, requested_ms, last_ms if attempt.outcome == "spoke" else settled_ms)
+        yield _llm_request(record, attempt, requested_ms, last_ms if attempt.outcome == "spoke" else answered_ms)
 
 
 def _llm_request(record: TurnRecord, attempt: ModelAttempt, requested_ms: int, ended_ms: int) -> PlainSpan:

@@ -106,7 +106,7 @@ class WebhookQueue:
         return await self._database.write(self._put(deliveries))
 
     async def take(self, webhook: str, *, lease_ms: int) -> WebhookDelivery | None:
-        """Return the delivery that is due longest, due again after `lease_ms` unless it is settled; None: none is
+        """Return the delivery that is due longest, due again after `lease_ms` unless it has ended; None: none is
         due."""
         return await self._database.write(self._take(webhook, lease_ms))
 

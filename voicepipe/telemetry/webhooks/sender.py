@@ -171,8 +171,8 @@ class Webhooks:
             event.set()
 
     async def run(self) -> None:
-        """Write and deliver until cancelled. `settle` writes the events that were offered before and are not written
-        yet."""
+        """Write and deliver until cancelled. `write_waiting_events` writes the events that were offered before and are
+        not written yet."""
         if self._queue is None:
             return
         connector = aiohttp.TCPConnector(limit=0)  # bounded: `WORKERS` deliveries of each webhook
@@ -187,7 +187,7 @@ class Webhooks:
                     worker.set_handlers(self._failed, self._worked)
                     group.create_task(worker.run(self._wakeups[webhook.name]), name=f"webhook-{webhook.name}")
 
-    async def settle(self) -> None:
+    async def write_waiting_events(self) -> None:
         """Write the events that were offered last."""
         while self._queue is not None and (self._events or self._writing):
             await self._write(self._queue)

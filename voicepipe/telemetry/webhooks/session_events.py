@@ -31,7 +31,7 @@ AfterRecords = Callable[[Callable[[], None]], None]
 StoreSummary = Callable[[str, str, str], Awaitable[None]]
 """(project, session, summary): stores the summary of a session that has ended. It raises nothing but bugs."""
 
-Settle = Callable[[float], Awaitable[None]]
+AddCost = Callable[[float], Awaitable[None]]
 """Counts a cost in USD that comes after the session's end."""
 
 Key = tuple[str, str]
@@ -111,13 +111,13 @@ class SessionEvents:
         self._webhooks.notify("session.started", project, session, plain)
 
     def ended(
-        self, project: str, session: str, agent: str, plain: Callable[[], dict[str, Any]], settle: Settle
+        self, project: str, session: str, agent: str, plain: Callable[[], dict[str, Any]], add_cost: AddCost
     ) -> None:
         """Send that a session has ended, with its transcript; with its summary once that is written, if one is."""
         data = plain()
-        self._after_records(lambda: self._end((project, session), agent, data, settle))
+        self._after_records(lambda: self._end((project, session), agent, data, add_cost))
 
-    def _end(self, key: Key, agent: str, session: dict[str, Any], settle: Settle) -> None:
+    def _end(self, key: Key, agent: str, session: dict[str, Any], add_cost: AddCost) -> None:
         ended = self._sessions.pop(key, _Turns())
         turns = [transcript_turn(turn) for turn in ended.by_id.values()]
         data = session | {"transcript": turns, "turns_left_out": ended.n_left_out, "summary": ""}
@@ -125,7 +125,7 @@ class SessionEvents:
         requested = self._webhooks.is_subscribed("session.ended", key[0]) or self._is_summarized(agent)
         if text and self._tasks is not None and requested:
             self._summarizing.add(key)
-            task = self._tasks.start(self._add_summary(key, agent, text, data, settle), name="call-summary")
+            task = self._tasks.start(self._add_summary(key, agent, text, data, add_cost), name="call-summary")
             # Also of a task that the end of the server cancels before it has begun.
             task.add_done_callback(lambda task: self._send_end(key, data))
         else:
@@ -139,11 +139,11 @@ class SessionEvents:
             self._deleted.add(key)
         await self._webhooks.delete_session(project, session)
 
-    async def _add_summary(self, key: Key, agent: str, text: str, data: dict[str, Any], settle: Settle) -> None:
+    async def _add_summary(self, key: Key, agent: str, text: str, data: dict[str, Any], add_cost: AddCost) -> None:
         try:
             async with self._places:
                 data["summary"], usd = await self._summarize(agent, key[1], text)
-            await settle(usd)
+            await add_cost(usd)
             if data["summary"] and key not in self._deleted:
                 await self._store_summary(*key, data["summary"])
         except Exception as bug:

@@ -39,7 +39,7 @@ class ReceivedFlush(ReceivedRequest):
         self.utterance, self.flush, self.samples = utterance, flush, samples
         self._stream = stream
 
-    def settle(self, answering: asyncio.Task[None]) -> None:
+    def record_end(self, answering: asyncio.Task[None]) -> None:
         """Record how the answer by cue ended; a cancelled task may never have begun."""
         if answering.cancelled():
             self.gone.set()
@@ -91,7 +91,7 @@ class FakeTranscriptStream:
         if (cue := script.take(received)) is not None:
             work = self._answer(received, cue)
             task = self._owned.start(work, name=f"fake-stt-{self.utterance}-{flush}")
-            task.add_done_callback(received.settle)
+            task.add_done_callback(received.record_end)
             self._answering[self.utterance] = task
 
     def emit(self, text: Interim | Final | EndOfTurn) -> None:
