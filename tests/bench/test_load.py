@@ -232,6 +232,24 @@ async def test_an_answer_without_events_ends_with_its_audio(monkeypatch: pytest.
     assert {round(turn.sound_ms) for turn in done.turns} == {round(len(TONE) / 2 / RATE_HZ * 1_000)}
 
 
+async def test_a_server_that_closes_a_session_that_opens_is_named_with_its_code() -> None:
+    """A run that fails says why."""
+
+    async def close(request: web.Request) -> web.WebSocketResponse:
+        line = web.WebSocketResponse()
+        await line.prepare(request)
+        await line.receive()
+        await line.close(code=1013, message=b"full")
+        return line
+
+    app = web.Application()
+    app.add_routes([web.get("/ws", close)])
+    async with TestServer(app) as server:
+        target = LoadTarget(name="it", url=str(server.make_url("/ws")), pid=None, session={})
+        with pytest.raises(ConnectionError, match="the server closed the connection with code 1013: full"):
+            await ConcurrentUsers(target, [voice(20)], 1, 1).run(100)
+
+
 def test_a_server_without_an_environment_is_skipped_loudly(
     question: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -246,10 +246,13 @@ async def until_updated(websocket: aiohttp.ClientWebSocketResponse) -> None:
     """Wait until the session has its settings.
 
     Raises:
-        ConnectionError: it was refused.
+        ConnectionError: it was refused, or the server closed the connection.
     """
     while True:
-        event = await websocket.receive_json()
+        message = await websocket.receive()
+        if message.type is not aiohttp.WSMsgType.TEXT:
+            raise ConnectionError(f"the server closed the connection with code {websocket.close_code}: {message.extra}")
+        event = json.loads(message.data)
         if event["type"] == "session.updated":
             return
         if event["type"] == "error":
