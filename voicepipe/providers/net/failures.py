@@ -11,6 +11,7 @@ import asyncio
 import re
 import socket
 import ssl
+from abc import ABC, abstractmethod
 from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Any
@@ -231,11 +232,8 @@ def _timeout(address: ProviderAddress, why: str) -> StageTimeout:
     return StageTimeout(address.stage, provider=address.name, why=why, retryable=True)
 
 
-class Translated:
-    """Turn transport failures of vendor I/O into stage errors: `with Translated(address):`.
-
-    Put only I/O inside, never a `yield`: a consumer's exception is not the vendor's.
-    """
+class _Explained(ABC):
+    """A block of vendor I/O whose failures become stage errors."""
 
     __slots__ = ("_address",)
 
@@ -248,8 +246,24 @@ class Translated:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None and (failure := explain(self._address, error)) is not None:
+        if isinstance(error, Exception) and (failure := self._explain(error)) is not None:
             raise failure from None
+
+    @abstractmethod
+    def _explain(self, error: Exception) -> StageError | None:
+        """Return the stage error, or None if `error` is none of the vendor's."""
+
+
+class Translated(_Explained):
+    """Turn transport failures of vendor I/O into stage errors: `with Translated(address):`.
+
+    Put only I/O inside, never a `yield`: a consumer's exception is not the vendor's.
+    """
+
+    __slots__ = ()
+
+    def _explain(self, error: Exception) -> StageError | None:
+        return explain(self._address, error)
 
 
 def ws_unreachable(address: ProviderAddress, error: Exception) -> StageError | None:
@@ -295,19 +309,10 @@ def ws_cut(address: ProviderAddress, error: ConnectionClosed, *, pong_ms: int) -
     return broken(address, f"the vendor closed the connection ({close.code}: {reason})", retryable=retryable)
 
 
-class WsOpening:
+class WsOpening(_Explained):
     """Turn failures to open a WebSocket into stage errors: `with WsOpening(address):`."""
 
-    __slots__ = ("_address",)
+    __slots__ = ()
 
-    def __init__(self, address: ProviderAddress) -> None:
-        self._address = address
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, Exception) and (failure := ws_unreachable(self._address, error)) is not None:
-            raise failure from None
+    def _explain(self, error: Exception) -> StageError | None:
+        return ws_unreachable(self._address, error)
