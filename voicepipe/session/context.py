@@ -82,7 +82,7 @@ class Greeting:
     """The agent's first words."""
 
     text: str = ""
-    """What it says, with the names of variables; empty: the LLM decides."""
+    """The text, with the names of variables; empty: the LLM decides."""
 
     interruptible: bool = True
     """Whether the user's speech may stop it."""

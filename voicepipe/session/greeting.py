@@ -17,7 +17,7 @@ GREETING_WAIT_S: Final = 1.0
 
 
 class Greeter:
-    """Has the agent speak first, once. The hook at the beginning of a session may set variables of what it says."""
+    """Starts the agent's first words, once. The hook at the beginning of a session may set variables of the text."""
 
     def __init__(
         self,

@@ -46,7 +46,7 @@ class OutgoingFrame:
     """Audio of the turn's filler that has left with this frame."""
 
     has_secret: bool = False
-    """Whether it has a resume secret: it leaves when the store knows the secret."""
+    """Whether it has a resume secret: it leaves when the store has the secret."""
 
 
 class FrameSender(Protocol):

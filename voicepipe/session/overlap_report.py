@@ -31,7 +31,7 @@ class OverlapReport:
         """Where the latest stretch of speech began, in the segmenter's audio."""
 
         self.reported_ms: int | None = None
-        """The reported length of that stretch; None: no report is wanted."""
+        """The reported length of that stretch; None: no report is due."""
 
         self.earlier_ms = 0
         """How much speech the utterance had before its latest pause."""

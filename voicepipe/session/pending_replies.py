@@ -47,7 +47,7 @@ class _PendingReply:
     """Ids of the items behind what it answers."""
 
     request: e.ReplyRequested | None = None
-    """The request for it that the other process did not know."""
+    """The request for it that the other process did not have."""
 
     received_ms: int | None = None
 
@@ -63,7 +63,7 @@ class PendingReplies:
     items: list[Item]
     answers: list[_PendingReply]
     missing: dict[str, e.ItemCreateRequested] = field(default_factory=dict)
-    """Items that the other process did not know, by id."""
+    """Items that the other process did not have, by id."""
 
     read_earlier: set[str] = field(default_factory=set)
     """Ids of the items that are read for an earlier request."""
@@ -83,7 +83,7 @@ class PendingReplies:
     # --- what the client names ----------------------------------------------------------------
 
     def add_sent(self, sent: Sent) -> None:
-        """Add what a client has sent and the other process did not know."""
+        """Add what a client has sent and the other process did not have."""
         ids = {item.id for item in self.items}
         for event in sent:
             if isinstance(event, e.ReplyRequested):
@@ -113,8 +113,8 @@ class PendingReplies:
         self.items.insert(places.get(event.after or "", len(self.items)), event.item)
 
     def add_received(self, received: ReceivedOutput) -> None:
-        """Add what a client has received beyond what the store knows: these words are in the history, and are not said
-        again. All answers before them came as a whole."""
+        """Add what a client has received beyond what the store has: these words are in the history, and are not
+        spoken again. All answers before them came as a whole."""
         place = next((place for place, item in enumerate(self.items) if item.id == received.item_id), None)
         answer = next((each for each in self.answers if each.reply and each.reply.item_id == received.item_id), None)
         if answer is not None and place is not None:
@@ -134,7 +134,7 @@ class PendingReplies:
             later.received_ms = 0
 
     def _add_newer(self, received: ReceivedOutput) -> None:
-        """Add an answer that the store does not know. It is the first one that had not begun."""
+        """Add an answer that the store does not have. It is the first one that had not begun."""
         due = next((each for each in self.answers if each.reply is None), None)
         if due is None and not is_newer(received.item_id, self.state):
             return

@@ -69,7 +69,7 @@ class PhraseCache:
         """
         if (known := self._known(voice, clause)) is not None:
             return known  # while another may be being spoken, or hang
-        async with self._one_at_a_time:  # sessions that begin together want the same
+        async with self._one_at_a_time:  # sessions that begin together request the same
             samples = self._known(voice, clause)
             if samples is None:
                 bill = _PhraseCost(self.name, len(clause))

@@ -429,7 +429,7 @@ class Replies:
             running[0].shorten()
 
     def fill(self, command: c.SayFiller) -> None:
-        """Say a phrase before the reply, or while its tools run, if its audio is available in the present voice."""
+        """Speak a phrase before the reply, or while its tools run, if its audio is available in the present voice."""
         samples = self._voices.sound(command.words)
         if samples is None:
             return  # the voice has changed since

@@ -23,8 +23,7 @@ _UNSET: Final = hashlib.sha256(secrets.token_bytes(32)).digest()
 
 
 class Resumption:
-    """Lets the client of one session replace its connection, if the client enabled this and presents the session's
-    secret."""
+    """Replaces the connection of one session, if its client has enabled this and presents the session's secret."""
 
     def __init__(self, wire: EventRenderer, audio_input: AudioInput, post: Callable[[e.Event], None]) -> None:
         self._wire, self._audio_input, self._post = wire, audio_input, post

@@ -1,4 +1,4 @@
-"""One session's speech settings: its voice, and the phrases that it can say at once."""
+"""One session's speech settings: its voice, and the phrases that it can speak at once."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class SessionVoice:
         return self.voice(languages.in_that_language(self._context.settings.reply, spoken))
 
     def report_ready(self) -> None:
-        """Send the core the list of phrases that can be said at once."""
+        """Send the core the list of phrases that can be spoken at once."""
         self._changed.set()
         self._first = self._first or self.usual
         late = {words for words, voice in self._prepared if self.phrase_cache.sound(voice, words) is None}

@@ -38,7 +38,7 @@ LAST_WORD_S: Final = 2.0
 """How long a last event may take to leave before the connection is closed."""
 
 MAX_RECORDS_WAIT_S: Final = 0.5
-"""How long a session's close frame waits for the records of its turns. A client that has the frame knows then that they
+"""How long a session's close frame waits for the records of its turns. Once a client has the frame, they
 are stored. Without the database the wait ends here."""
 
 
@@ -96,7 +96,7 @@ STOPPING: Final = Ending("server_stopping", "The server is stopping. Open anothe
 """For a client that can't resume at another node."""
 
 MOVE: Final = Ending("server_stopping", "The server is stopping. Resume this session.", SERVICE_RESTART)
-"""For one that can, and did not when it was asked."""
+"""For a client that can, and did not when the server requested it."""
 
 
 MOVED: Final = Ending("session_moved", "The session goes on at another node.", NORMAL)

@@ -52,7 +52,7 @@ class SharedParts:
     post: Callable[[e.Event], None]
 
     def speech_session(self) -> SpeechSession:
-        """Return the session's conversation with a speech-to-speech model, which hears the user and answers."""
+        """Return the session's conversation with a speech-to-speech model, which gets the user's audio and answers."""
         return SpeechSession(self.stages.speech, self.ports.costs.charge, voice_of(self.core.context))
 
 

@@ -49,13 +49,13 @@ class ReceivedOutput:
     """How much of its audio; None: it has none."""
 
     text: str | None = None
-    """The words that begin in this audio, or all words of an item that is done; None: the client does not say."""
+    """The words that begin in this audio, or all words of an item that is done; None: the client does not report it."""
 
     is_done: bool = False
 
     @classmethod
     def of(cls, request: Resume) -> ReceivedOutput | None:
-        """Return what a client says of its last output when it resumes; None: nothing."""
+        """Return what a client reports of its last output when it resumes; None: nothing."""
         if request.received_item_id is None:
             return None
         last: dict[str, Any] = {"text": request.received_text, "is_done": request.received_done}
@@ -63,7 +63,7 @@ class ReceivedOutput:
 
     @classmethod
     def all_of(cls, request: Resume) -> tuple[ReceivedOutput, ...]:
-        """Return what a client says of all items when it resumes, in order."""
+        """Return what a client reports of all items when it resumes, in order."""
         last = cls.of(request)
         whole = (cls(each.item_id, each.ms, each.text, is_done=True) for each in request.received_items)
         return (*whole, *(() if last is None else (last,)))
@@ -77,7 +77,7 @@ def is_newer(item_id: str, state: SessionSnapshot) -> bool:
 
 
 def grown(item: Item, received: ReceivedOutput) -> Item:
-    """Return an item with what the client has received of it beyond what the store knows."""
+    """Return an item with what the client has received of it beyond what the store has."""
     text = received.text or ""
     known = item.text() if isinstance(item, Message) else ""
     is_more = _bare(text).startswith(_bare(known))
@@ -170,8 +170,8 @@ class Continuation:
 def continuation(reply: OpenReply, items: Iterable[Item], received_ms: int | None) -> Continuation | None:
     """Return how an open reply goes on; None: nothing of it is left.
 
-    `received_ms`: the end of the last sound that the client has received of it; None: it does not say. Then a reply
-    that was sent as a whole counts as heard, and another one as not heard.
+    `received_ms`: the end of the last sound that the client has received of it; None: it does not report it. Then a
+    reply that was sent as a whole counts as heard, and another one as not heard.
     """
     item = next((each for each in items if each.id == reply.item_id), None)
     if not isinstance(item, Message):

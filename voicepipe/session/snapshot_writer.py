@@ -61,7 +61,7 @@ the secret is of no use when the node dies. A store that is away fails at once."
 
 INPUTS: Final = (a.ItemAdded, a.ItemDeleted, a.ItemTruncated, a.TranscriptDone)
 """Notifications of what an answer depends on: it leaves when the store has that. Otherwise a node that goes on with the
-session would not know the question of an answer that the user has begun to hear."""
+session would not have the question of an answer that the user has begun to hear."""
 
 CHANGES: Final = (
     a.ItemAdded,
@@ -140,7 +140,7 @@ class SnapshotWriter:
 
     def write_secret(self) -> None:
         """Have a new resume secret written, and have the frame that gives it to the client wait for that: a node that
-        died in between would leave a client whose secret no node knows."""
+        died in between would leave a client whose secret no node has."""
         if self.store is not None:
             self.schedule()
             self._n_inputs += 1

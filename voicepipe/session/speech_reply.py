@@ -167,7 +167,7 @@ class SpeechReply(RunningReply):
             self._upstream_request = passages_as_system_message(before, self._request)
 
     async def _pass_on(self, speech: NormalizedSpeech | None) -> None:
-        """Say what was written and not said, and then what the LLM adds, unless all was written."""
+        """Speak what was written and not spoken, and then what the LLM adds, unless all was written."""
         unspoken = [*self._unspoken(), *self._pending, *self._clauses.flush()]
         self._pending.clear()
         self._send_clauses(unspoken, speech)

@@ -80,7 +80,7 @@ class Takeover:
 
     def restore(self, state: SessionSnapshot, request: Resume, secret: str) -> None:
         """Take over what another process has written, for the client that sent `request`. Call before the session runs.
-        `secret`: the session's next one, which the store knows.
+        `secret`: the session's next one, which the store has.
 
         Raises:
             ProtocolError, ValueError: as `SnapshotWriter.restore`.
@@ -91,7 +91,7 @@ class Takeover:
         self._audio_input.go_on(state.input_received_ms)
 
     def go_on(self, connection: SessionConnection) -> None:
-        """Take the conversation over, end the open response, and say or generate what the user has not heard."""
+        """Take the conversation over, end the open response, and speak or generate what the user has not heard."""
         connection.allow_resume(True)
         reply = self._core.context.settings.reply
         events = self._writer.events(reply, self._read)

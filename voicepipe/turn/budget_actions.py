@@ -158,8 +158,8 @@ class BudgetActions:
             self._agent.fall_silent(now_ms)
 
     def _fill_tool_time(self, turn: Turn, now_ms: int) -> None:
-        """Say the filler if the answer that waits for this turn's tools is expected late. It is a response of its own,
-        over at once: the client may request the answer at any time.
+        """Speak the filler if the answer that waits for this turn's tools is expected late. It is a response of its
+        own, over at once: the client may request the answer at any time.
         """
         usual, called_ms = self._context.learned.usual, turn.tools_called_ms
         if called_ms is None or not turn.settings.audible or attribution.VOICED_LAST not in turn.marks:
@@ -185,6 +185,6 @@ class BudgetActions:
         """Return whether the user has waited in silence for this turn's answer, and waits on."""
         phrase = languages.filler_of(self._context, turn.settings)
         silent = self._user.state is UserState.QUIET and attribution.FIRST_SOUND not in turn.marks
-        silent = silent and turn.outcome in (None, "completed")  # a reply that was stopped says no more
+        silent = silent and turn.outcome in (None, "completed")  # a reply that was stopped speaks no more
         alone = not (self._filled or self._filled_before or turn.filler.words)
         return bool(phrase) and phrase in self._context.phrases and silent and alone

@@ -1,4 +1,4 @@
-"""The commands: what the core wants done. Imperative, frozen, small.
+"""The commands: what the core requests. Imperative, frozen, small.
 
 The code that carries out a command never waits: a command starts, stops or sends, and its result is an event.
 """

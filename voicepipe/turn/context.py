@@ -270,7 +270,8 @@ class Turns:
     """The functions that run early: (turn, revision, id of the call) -> the look-up. Each has a time limit."""
 
     approvals: dict[str, Turn] = field(default_factory=dict)
-    """Calls that wait for the client's approval: the id of the item that asks -> the turn. At most `MAX_APPROVALS`."""
+    """Calls that wait for the client's approval: the id of the item with the request -> the turn. At most
+    `MAX_APPROVALS`."""
 
     tools_overtaken: bool = False
     """The user, or a request of the client, has begun another turn meanwhile."""

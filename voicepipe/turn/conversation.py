@@ -206,16 +206,16 @@ class FunctionCall:
     """The result of a call that the server runs; None: there is none yet."""
 
     failed: bool = False
-    """`output` says why there is no result."""
+    """`output` is the reason why there is no result."""
 
     late: bool = False
     """The result came when the conversation had gone on: a second item behind that has it for the LLM."""
 
     approval: ApprovalState = ""
-    """This item asks the client to approve the call. If it is `given`, another item is the call."""
+    """This item requests the client's approval of the call. If it is `given`, another item is the call."""
 
     approval_request_id: str = ""
-    """The id of the item that asked for approval of this call; empty: none was needed."""
+    """The id of the item that requested approval of this call; empty: none was needed."""
 
     @property
     def n_text_chars(self) -> int:
@@ -270,7 +270,7 @@ class ApprovalAnswer:
 
     id: str
     request_id: str
-    """The id of the item that asked."""
+    """The id of the item that requested approval."""
 
     approve: bool
     reason: str = ""

@@ -91,7 +91,7 @@ class SilenceGrew:
 
 @dataclass(frozen=True, slots=True)
 class EndpointScored:
-    """A model outside the core has judged whether the user has finished: evidence for a strategy that knows it."""
+    """A model outside the core has judged whether the user has finished: evidence for a strategy that uses it."""
 
     last_voiced_ms: int
     """The pause that was judged, as in its `SpeechPaused`. A score of another pause changes nothing."""
@@ -278,7 +278,7 @@ class GreetingDue:
     """The client is there, and the agent speaks first."""
 
     text: str
-    """What it says; empty: the LLM decides."""
+    """Its text; empty: the LLM decides."""
 
     interruptible: bool = True
     """Whether the user's speech may stop it."""

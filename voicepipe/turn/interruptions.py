@@ -25,8 +25,8 @@ SUSTAINED_MS: Final = 1_000
 """How long near speech must last to be an interruption, whatever its words, in ms.
 
 Backchannels are over within a second: they are one or two short words, and a listener who speaks for longer has
-something to say. A shorter limit stops the agent at "yeah, okay"; a longer limit lets both talk at once for longer than
-either accepts.
+something to say. A shorter limit stops the agent at "yeah, okay"; with a longer limit both talk at once for longer
+than either accepts.
 """
 
 MEMORY_MS: Final = 2_000

@@ -79,7 +79,7 @@ def changes(before: TurnRecord | None, now: TurnRecord) -> list[a.Notification]:
     """Return the marks that are new or have moved, stages judged anew, and actions taken; in this order, each in time
     order.
     """
-    same = before is not None and before.revision == now.revision  # otherwise what a client knows counts no longer
+    same = before is not None and before.revision == now.revision  # otherwise what a client has counts no longer
     known_marks = set(before.marks) if before and same else set()
     known_stages = set(before.stages) if before and same else set()
     known_actions = list(before.actions) if before else []

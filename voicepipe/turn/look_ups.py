@@ -1,6 +1,6 @@
 """Look-ups: calls of functions that change nothing. They run before the end of the turn is certain.
 
-A look-up starts once its reply has asked for it whole, also if the reply is speculative or began softly. Its result
+A look-up starts once its reply has requested it whole, also if the reply is speculative or began softly. Its result
 waits until the reply's calls may leave, and is used as if the function had been called then. If the user goes on, the
 look-up is cancelled, or its result dropped, with the reply.
 """

@@ -63,7 +63,7 @@ class AudioCleared:
 
 @dataclass(frozen=True, slots=True)
 class ItemAdded:
-    """A whole item joined the conversation (the wire says added, then done)."""
+    """A whole item joined the conversation (on the wire: added, then done)."""
 
     item: Item
     previous_item_id: str | None

@@ -234,7 +234,7 @@ def _owners(turn: Turn, marks: Mapping[str, int]) -> dict[str, str]:
 
 def _earlier_audio_owner(turn: Turn, llm: str) -> str:
     """Return the owner of what played before the answer: another answer was left to play by the client, which did not
-    stop it and asked again.
+    stop it and requested another.
     """
     if turn.audio.behind == "announcement":
         return llm

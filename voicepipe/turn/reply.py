@@ -19,7 +19,7 @@ class LookUp:
     """A function that runs, or has run, before the end of the turn is certain."""
 
     revision: int
-    """The revision of the reply that asked for it."""
+    """The revision of the reply that requested it."""
 
     began_ms: int
     output: str | None = None

@@ -135,7 +135,7 @@ class SynthesizerChanged(ReplyEvent):
     role: Literal["primary", "hedge", "replacement", "continuation"]
     why: str
     n_chars: int = 0
-    """How many characters of the text that had been given away it says, in place of the TTS before it."""
+    """How many characters of the text that another TTS already had it speaks, in place of that TTS."""
 
     waited_for: str = ""
     """The TTS that the first audio waited for longer than for this one; empty: there was none."""

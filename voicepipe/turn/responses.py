@@ -142,7 +142,7 @@ def put(context: TurnContext, turn: Turn, item: a.OutputItem) -> None:
 
 @dataclass(slots=True)
 class PlaybackModel:
-    """A model of the client's loudspeaker, as far as the core knows: it starts at once and never pauses."""
+    """A model of the client's loudspeaker, without its reports: it starts at once and never pauses."""
 
     ends_ms: int = 0
     """Session time at which all sent audio has been played."""

@@ -31,13 +31,13 @@ class ReplyRestored:
 
     reply: ReplySettings
     words: str = ""
-    """What it says; empty: the LLM decides."""
+    """Its text; empty: the LLM decides."""
 
     goes_on: TurnElsewhere | None = None
-    """The turn that it goes on with; None: the other process knew of none."""
+    """The turn that it goes on with; None: the other process had none."""
 
     user_text: str = ""
-    """What the user has typed, of a turn that the other process did not know."""
+    """What the user has typed, of a turn that the other process did not have."""
 
     later_items: tuple[str, ...] = ()
     """Ids of the items behind what it answers: its LLM does not read them, and its output stands before them."""

@@ -142,10 +142,10 @@ class TurnSettings:
     """Whether the session ends when the user stays silent after that for as long again."""
 
     transcribe: bool = False
-    """Whether the client wants the user's transcript."""
+    """Whether the client requested the user's transcript."""
 
     watched: bool = False
-    """Whether the client wants live updates of its turns."""
+    """Whether the client requested live updates of its turns."""
 
     interruption: InterruptionMode = "confirmed"
     """When the client is notified of speech over the agent's: once it is an interruption, or at once. A client that is
@@ -344,7 +344,7 @@ class CoreSettings:
     """
 
     max_flushes: int = 3
-    """How often a turn may ask its transcriber for the text before the turn is over."""
+    """How often a turn may request the text from its transcriber before the turn is over."""
 
     budget_actions: BudgetActionSettings = field(default_factory=BudgetActionSettings)
     """The actions for when the user would wait too long."""

@@ -66,8 +66,8 @@ def write_down(context: TurnContext, utterance: Utterance) -> None:
 
 
 def _with_text(context: TurnContext, item_id: str, text: str) -> tuple[Part, ...]:
-    """Return the parts of an item with the text of its audio. A client's item may have other parts too; what several
-    recordings in it say stands in the first.
+    """Return the parts of an item with the text of its audio. A client's item may have other parts too; the
+    text of several recordings stands in the first.
     """
     item = context.conversation.find(item_id)
     if not isinstance(item, Message) or len(item.parts) < 2:

@@ -63,7 +63,7 @@ class Utterance:
     text: str = ""
     text_is_interim: bool = False
     """`text` is the interim text from when the transcriber's time for the final text was up. This is no state of the
-    transcript: it says where `text` is from, also while the text of a later pause is pending.
+    transcript: it names the source of `text`, also while the text of a later pause is pending.
     """
 
     interim: str = ""
@@ -193,7 +193,7 @@ class ReplyAudio:
     """Latest session time of its playback: no report moves its end beyond this."""
 
     starts_ms: int | None = None
-    """When its first piece begins to play, as far as the core knew when it was sent; None: nothing was sent."""
+    """When its first piece begins to play, as computed when it was sent; None: nothing was sent."""
 
     behind: EarlierAudio | None = None
     """What played until then; None: nothing."""
@@ -215,7 +215,7 @@ class ReplyAudio:
         return self.arrived_ms - self.played_ms(now_ms)
 
     def played_ms(self, now_ms: int) -> int:
-        """Return how much of it has been played by now, in ms, as far as the core knows."""
+        """Return how much of it has been played by now, in ms, by the model of playback."""
         if self.cut_ms is not None:
             return self.cut_ms
         return self.sent_ms - min(self.sent_ms, max(0, self.plays_until_ms - now_ms))

@@ -339,7 +339,7 @@ class UserSide:
                 self._add_late_words(utterance.turn, utterance, event.language, now_ms)
 
     def _add_words(self, utterance: Utterance, language: str | None = None) -> None:
-        """Store what the words say of whether the user has finished. Words that a client has cleared are not used."""
+        """Store what the words show of whether the user has finished. Words that a client has cleared are not used."""
         spoken = language or self._context.settings.language or self._context.user_language
         conversation = self._context.conversation
         if utterance is self.utterance:
@@ -477,7 +477,7 @@ class UserSide:
             transcripts.write_down(self._context, utterance)
 
     def _grows(self, utterance: Utterance) -> bool:
-        """Return whether the user is speaking in this utterance right now, as far as the core knows."""
+        """Return whether the user is taken to speak in this utterance right now."""
         return utterance is self.utterance and (
             self.manual or self.only_stt_reports or self.state is UserState.SPEAKING
         )

@@ -30,7 +30,7 @@ SENTENCE_END: Final = "sentence-end"
 """Score: the probability that SmolLM2 ends the sentence after the last nine words, 0 to 1."""
 
 SMART_TURN: Final = "smart-turn"
-"""Score: the probability of smart-turn v3.2 that the user has finished, asked after 100 ms of silence, 0 to 1."""
+"""Score: the probability of smart-turn v3.2 that the user has finished, requested after 100 ms of silence, 0 to 1."""
 
 STT_END: Final = "stt-end-of-turn"
 """Score: the probability of the STT's own end-of-turn detection, 0 to 1."""
@@ -160,7 +160,7 @@ def end_probability(evidence: Evidence, fitted: WeightSets = FITTED) -> float:
 
 
 def is_known(evidence: Evidence) -> bool:
-    """Return whether anything tells an end from a pause: how the words end, or a score.
+    """Return whether anything distinguishes an end from a pause: how the words end, or a score.
 
     The number of words alone is nothing: the weights were fitted on an STT that writes punctuation.
     """

@@ -146,7 +146,7 @@ class Adaptive:
     """The strategy `adaptive`: the less likely the end, the longer the wait, 0.69 to 1.8 of `silence_ms`.
 
     Nothing is audible before, and nothing is taken back. Words that break off at one that needs more after it are
-    waited for the longest. Where nothing tells an end from a pause, the wait is `silence_ms`.
+    waited for the longest. Where nothing distinguishes an end from a pause, the wait is `silence_ms`.
     """
 
     def __init__(self, silence_ms: int, probability: Callable[[Evidence], float] = end_probability) -> None:
@@ -354,7 +354,7 @@ def _cause(bug: Exception) -> str:
 
 
 class EndpointSteps:
-    """Asks the strategy when each step of the current pause is due."""
+    """Requests from the strategy when each step of the current pause is due."""
 
     def __init__(self, context: TurnContext, strategies: Strategies) -> None:
         self._context = context

@@ -47,7 +47,7 @@ class SttTiming:
         """Return when the wait for a text requested now began, and when it is over, in session ms.
 
         It began with the last voiced sample, however late the text is requested. The exception is a commit after a long
-        silence, in which that time says nothing of the transcriber.
+        silence, in which that time does not measure the transcriber.
         """
         from_ms = t0_ms if now_ms - t0_ms < self.timeout_ms // 2 else now_ms
         return from_ms, from_ms + self.timeout_ms
