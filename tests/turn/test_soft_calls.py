@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.turn.test_soft_start import QUESTION, Talk, kinds
+from tests.turn.talk import QUESTION, Talk, kinds
 from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
@@ -137,11 +137,7 @@ def test_an_answer_is_over_once_all_audio_that_has_come_was_played(arrived_ms: i
 def test_an_answer_that_is_complete_while_a_sound_is_judged_ends_by_the_clock(calls: bool) -> None:
     """All of its audio was played before, and nothing is left to go on with."""
     talk = Talk()
-    talk.says(QUESTION, from_ms=1_000)
-    talk.silent_until(200)
-    talk.answers(duration_ms=700, whole=False)
-    talk.silent_until(360)
-    talk.sends(700)
+    talk.is_answered_softly(duration_ms=700, whole=False)
     at_ms = talk.scene.driver.now_ms + 705
     assert "SuspendReply" in kinds(talk.at(at_ms, e.SpeechStarted(at_ms - 60, at_ms - 60)))
     if calls:
@@ -187,11 +183,7 @@ def test_a_call_that_was_taken_back_never_leaves() -> None:
 def test_the_outcome_waits_for_a_certain_end() -> None:
     """A short answer is played to its end before that; webhooks hear of the turn afterwards."""
     talk = Talk()
-    talk.says(QUESTION, from_ms=1_000)
-    talk.silent_until(200)
-    talk.answers("Yes.", 100)
-    talk.silent_until(360)
-    talk.sends(100)
+    talk.is_answered_softly("Yes.", 100)
     talk.at(2_000 + 480)
     assert next(iter(talk.scene.driver.records.values())).outcome is None
     talk.at(2_000 + 500)
