@@ -6,7 +6,9 @@ Only what a program can count is here: how a docstring begins, how long a senten
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -33,6 +35,19 @@ NO_SUBJECT: Final = re.compile(
 
 PERSONS_VERB: Final = re.compile(r"\b(?:told|tells?|hears|asks?|asked)\b", re.IGNORECASE)
 """What a person does; a component receives, reports, calls and requests."""
+
+PERSONIFIED: Final = re.compile(
+    r"(?<!\.)\b(?:told|tells?|hears|asks?|asked|knows|knew|wants|wanted|says|lets|speaks to|listens (?:for|to))\b",
+    re.IGNORECASE,
+)
+"""The same, and what a component has, requires or allows instead."""
+
+PERSON: Final = re.compile(
+    r"\b(?:you|they|who|agents?|callers?|contributors?|humans?|listeners?|operators?|people|personas?|persons?|speakers?"
+    r"|users?)\b[^,]{0,45}$",
+    re.IGNORECASE,
+)
+"""Its subject, right before such a verb: a person may do these things, and so may the agent, who speaks."""
 
 NO_PERSONS: Final = ("audio", "cli", "config", "router", "wiring")
 """Packages whose docstrings are about components alone; those of `config` are shown on Settings and Agents."""
@@ -162,6 +177,53 @@ def test_a_docstring_names_what_a_component_does() -> None:
 def test_a_component_that_speaks_is_found(planted: str) -> None:
     assert PERSONS_VERB.search(planted)
     assert not PERSONS_VERB.search("Report that the retold text was heard by the user.")
+
+
+def personified(text: str) -> Iterator[str]:
+    """Yield the sentences, or parts of them, in which a component does what only a person does."""
+    for part in re.split(r"(?<=[.!?:;])\s+", text):
+        if any(not PERSON.search(part[: found.start()]) for found in PERSONIFIED.finditer(part)):
+            yield part
+
+
+def comments(source: str) -> Iterator[tuple[int, str]]:
+    """Yield (line, text) of the comments of a module."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+
+
+def test_docstrings_and_comments_personify_no_component() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line} {part}"
+        for path in SOURCES
+        for source in [path.read_text(encoding="utf-8")]
+        for line, text in (*explanations(source), *comments(source))
+        for part in personified(text)
+    ]
+    assert not found, "\n".join([f"{len(found)} texts", *found])
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "The user speaks. The STT hears it.",
+        "Where the user is, the store knows it.",
+        "The session wants no more.",
+        "# the next read says so",
+        "A function that asks the model.",
+    ],
+)
+def test_a_personified_component_is_found(planted: str) -> None:
+    assert [*personified(planted)]
+
+
+@pytest.mark.parametrize(
+    "planted",
+    ["What the user says.", "A caller who asks again.", "You knew it.", "A known text was heard; it is said."],
+)
+def test_a_person_may_speak(planted: str) -> None:
+    assert not [*personified(planted)]
 
 
 def test_a_metric_and_a_heading_name_their_subject() -> None:

@@ -21,7 +21,7 @@ _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 
 class VirtualClock:
-    """A clock that stands still until it is told to advance, with a resolution of 1 us."""
+    """A clock that stands still until its owner advances it, with a resolution of 1 us."""
 
     def __init__(self) -> None:
         self._unix_began_ns = time.time_ns()
@@ -138,7 +138,7 @@ def thread_cpu_us() -> int:
 
 
 def stolen_ms() -> tuple[int, ...]:
-    """Milliseconds that the hypervisor has taken from each processor; empty where the system does not tell.
+    """Milliseconds that the hypervisor has taken from each processor; empty where the system does not report it.
 
     Of each `cpuN` line of /proc/stat the eighth number, `steal`; see proc(5).
     """

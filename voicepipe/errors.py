@@ -49,9 +49,9 @@ class ProtocolError(VoicepipeError):
 
 
 class StageError(VoicepipeError):
-    """A provider failed us. `retryable` is true when another try, or another provider, may succeed.
+    """A provider failed. `retryable` is true when another try, or another provider, may succeed.
 
-    `stage` is `stt`, `llm` or `tts`; `provider` the name that the settings know it by.
+    `stage` is `stt`, `llm` or `tts`; `provider` its name in the settings.
     """
 
     def __init__(self, stage: str, *, provider: str, why: str, retryable: bool) -> None:
@@ -64,7 +64,7 @@ class StageTimeout(StageError):
 
 
 class StageRefused(StageError):
-    """The provider said no: a wrong key, an unknown model, a quota, a rate limit."""
+    """The provider refused: a wrong key, an unknown model, a quota, a rate limit."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class StageExpired(StageBroken):
 
 
 class Overload(VoicepipeError):
-    """We are full. `retry_after_ms` says when it is worth asking again."""
+    """The server is full. `retry_after_ms`: how long until another attempt is worth it."""
 
     def __init__(self, why: str, *, retry_after_ms: int = 1_000) -> None:
         super().__init__(why)
@@ -118,7 +118,8 @@ _VALIDATION: Final = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?$"
 
 
 def validation_place(wrong: Exception) -> tuple[str, str]:
-    """Return what a msgspec `ValidationError` says is wrong, and the dotted path of that field; empty: the whole value.
+    """Return the fault that a msgspec `ValidationError` reports, and the dotted path of that field; empty: the whole
+    value.
 
     msgspec gives both in its text alone: "Expected `str`, got `int` - at `$.item_id`".
     """

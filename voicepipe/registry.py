@@ -51,7 +51,7 @@ class ProviderSettings:
     """One `[providers.NAME]` of the settings."""
 
     kind: str
-    """Which adapter speaks to it: `openai`, `local`, or one that an entry point adds."""
+    """The adapter that connects to it: `openai`, `local`, or one that an entry point adds."""
 
     base_url: str = ""
     """Where it is, up to and with `/v1` for OpenAI-shaped ones."""

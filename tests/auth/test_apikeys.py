@@ -118,7 +118,7 @@ def test_a_file_from_a_newer_voicepipe_is_refused(keys: ApiKeys, tmp_path: Path)
     keys.create("shop", now_s=0)
     with closing(sqlite3.connect(tmp_path / FILE_NAME)) as file:
         file.execute("PRAGMA user_version = 99")
-    with pytest.raises(ConfigError, match="has version 99, made by a newer voicepipe; this one knows 1"):
+    with pytest.raises(ConfigError, match="has version 99, made by a newer voicepipe; this one reads 1"):
         keys.list()
 
 

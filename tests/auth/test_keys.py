@@ -89,7 +89,7 @@ def test_hs_rs_confusion(pair: tuple[Path, Path], claims_with: Make, now_s: int)
     signed = b".".join(urlsafe_b64encode(part).rstrip(b"=") for part in (header, msgspec.json.encode(claims_with())))
     mac = hmac.digest(pair[1].read_bytes(), signed, "sha256")
     forged = (signed + b"." + urlsafe_b64encode(mac).rstrip(b"=")).decode()
-    with pytest.raises(AuthError, match="says algorithm 'HS256', but its key is for"):
+    with pytest.raises(AuthError, match="names algorithm 'HS256', but its key is for"):
         verify(forged, Keyring([private]), now_s=now_s)
 
 

@@ -146,4 +146,4 @@ async def test_a_voice_that_can_t_say_the_texts_keeps_none(tmp_path: Path, capsy
         settings = ("--set", f"providers.ollama.base_url={vendor.base_url}", "--data-dir", str(tmp_path / "data"))
         command = ("bench", "tts", "ollama/x", "--n", "1", "--cached")
         assert await asyncio.to_thread(main, (*command, *settings)) == 2
-    assert "--cached: expected a voice that can say the texts, got" in capsys.readouterr().err
+    assert "--cached: expected a voice that can speak the texts, got" in capsys.readouterr().err

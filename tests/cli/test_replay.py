@@ -76,7 +76,7 @@ def test_what_is_no_journal_is_refused(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_what_if_needs_a_journal_that_can_be_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["replay", altered(tmp_path), "--what-if", "silence_ms=300"]) == 1
-    assert "does not do what the journal says" in capsys.readouterr().err
+    assert "does not do what the journal records" in capsys.readouterr().err
 
 
 # --- the gate -------------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ async def test_a_file_from_a_newer_voicepipe_is_refused(tmp_path: Path) -> None:
     """Both versions are named."""
     with closing(sqlite3.connect(tmp_path / FILE_NAME)) as file:
         file.execute("PRAGMA user_version = 99")
-    with pytest.raises(ConfigError, match="has version 99, made by a newer voicepipe; this one knows 1"):
+    with pytest.raises(ConfigError, match="has version 99, made by a newer voicepipe; this one reads 1"):
         async with open_sqlite(tmp_path):
             pass
 

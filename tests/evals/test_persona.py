@@ -33,7 +33,7 @@ async def speak(words: str) -> StepSpeech:
         ("Yes.", ""),
         ("**yes**", ""),
         ("no: it was rude", "it was rude"),
-        ("No", "the judge says no"),
+        ("No", "the judge's answer is no"),
         ("Yesterday was fine", "expected `yes` or `no` from the judge, got 'Yesterday was fine'"),
         ("", "expected `yes` or `no` from the judge, got ''"),
     ],

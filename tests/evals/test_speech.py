@@ -72,7 +72,7 @@ async def test_a_tts_that_fails_is_named() -> None:
     fake = FakeSynthesizer(TtsCue(fault=Status(500, "out of order")), name="x/y")
     speech = UserSpeech(lambda spec, voice: UserTts(fake, Voice(model=spec, voice=voice)))
     with pytest.raises(
-        ConfigError, match=r"user\.tts: expected a voice that can say 'A table\.', got tts by x/y"
+        ConfigError, match=r"user\.tts: expected a voice that can speak 'A table\.', got tts by x/y"
     ) as error:
         await speech.utterance((Part(text="A table."),), DATA, "x/y", None)
     assert isinstance(error.value.__cause__, StageError)

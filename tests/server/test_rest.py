@@ -248,4 +248,4 @@ async def test_our_own_failure_says_nothing_of_its_inside(serve: Any, monkeypatc
         monkeypatch.setattr(server.context.turns, "list", fail)
         status, body = await server.get("/v1/turns")
         assert (status, body["error"]["code"], body["error"]["type"]) == (500, "internal_error", "server_error")
-        assert body["error"]["message"] == "The server failed. Its log says why."
+        assert body["error"]["message"] == "The server failed. Its log has the reason."

@@ -112,7 +112,7 @@ def test_ids_are_not_given_twice() -> None:
 
 def test_an_item_of_a_newer_version_is_an_error() -> None:
     state = SessionSnapshot(items=(msgspec.Raw(b'{"is":"Hologram"}'),), counts={})
-    with pytest.raises(ValueError, match="this version knows"):
+    with pytest.raises(ValueError, match="this version reads"):
         read_items(state)
 
 
@@ -479,7 +479,7 @@ def test_settings_are_made_again_in_their_order() -> None:
 def test_items_that_cannot_be_read_are_refused_before_the_session_runs() -> None:
     config = SessionConfig.start(session_id="sess_1", model="m", voice="v", instructions="", expires_at=0)
     state = SessionSnapshot(items=(msgspec.Raw(b'{"is":"Hologram"}'),), counts={})
-    with pytest.raises(ValueError, match="expected something that this version knows"):
+    with pytest.raises(ValueError, match="expected something that this version reads"):
         SnapshotWriter().restore(state, resume_with(), config, EventRenderer(config))
 
 

@@ -89,7 +89,7 @@ async def test_the_tables_of_a_newer_voicepipe_are_left_to_it(tmp_path: Path) ->
     path = await filled(tmp_path / "turns.db")
     with closing(sqlite3.connect(path)) as file:
         file.execute("PRAGMA user_version = 99")
-    with pytest.raises(ConfigError, match=f"version 99, made by a newer voicepipe; this one knows .* {VERSION}"):
+    with pytest.raises(ConfigError, match=f"version 99, made by a newer voicepipe; this one reads .* {VERSION}"):
         downgrade(path, 3)
 
 

@@ -151,4 +151,4 @@ def test_the_command_line_shares_at_once(
     keys_command(KeysOptions(action="create", project="third", command="keys", data_dir=str(tmp_path / "other")))
     printed = capsys.readouterr()
     assert printed.out.startswith("vp_third_")
-    assert "other nodes do not know" in printed.err
+    assert "other nodes do not have" in printed.err

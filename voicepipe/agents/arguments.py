@@ -28,7 +28,7 @@ class Parameters:
         """Return the arguments that the LLM has written, by name, with defaults.
 
         Raises:
-            ToolError: they are no JSON, or do not fit; the text says which one and what was expected.
+            ToolError: they are no JSON, or do not fit; the text names the argument and what was expected.
         """
         try:
             found = self._decoder.decode(arguments or "{}")

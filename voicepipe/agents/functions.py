@@ -95,7 +95,7 @@ def tool(
         name: what the LLM calls it; empty: the function's name.
         timeout_ms: the time limit of a call.
         side_effects: it changes something: the same call runs once in a turn, when the end of the turn is certain.
-            False: it runs as soon as the LLM asks for it, and its result is dropped if the user goes on.
+            False: it runs as soon as the LLM calls it, and its result is dropped if the user goes on.
         cancellable: the user's next turn cancels it while it runs.
 
     Raises:
@@ -135,7 +135,7 @@ def _fields(
 
 
 def _described(doc: str) -> tuple[str, dict[str, str]]:
-    """Return a docstring's text, and what its `Args:` say of each parameter."""
+    """Return a docstring's text, and the text of each parameter below `Args:`."""
     heads = list(_SECTION.finditer(doc))
     text = doc[: heads[0].start()] if heads else doc
     arguments: dict[str, str] = {}

@@ -50,7 +50,7 @@ NAMES: Final = {
 
 
 def name_of(tag: str) -> str:
-    """Return a language's name, with the tag where it says more: `Portuguese (pt-BR)`."""
+    """Return a language's name, with the tag where it is more precise: `Portuguese (pt-BR)`."""
     name = NAMES.get(tag.partition("-")[0].lower())
     if name is None:
         return f"the language {tag}"

@@ -23,11 +23,11 @@ class McpOptions:
     """Names; empty: all."""
 
     read_only: bool | None = None
-    """Set: only the tools of which the server says so, or does not."""
+    """Set: only the tools that the server declares to be read-only, or those it does not."""
 
     needs_approval: Callable[[str, bool], bool] | None = None
-    """Returns whether each call of a tool needs approval, by its name and whether it says it is read-only; None: no."""
+    """Returns whether each call of a tool needs approval, by its name and its declaration as read-only; None: no."""
 
     timeout_ms: int = 10_000
     is_trusted: bool = True
-    """Whether the operator has named this server: then its tools' own word is taken that they change nothing."""
+    """Whether the operator has named this server: then a tool that it declares read-only counts as read-only."""

@@ -32,7 +32,7 @@ class McpTool:
         """`listed`: the tool as `mcp` returns it.
 
         Raises:
-            ValueError: an LLM cannot be given this tool; the text says why.
+            ValueError: an LLM cannot be given this tool; the text has the reason.
         """
         schema = json.dumps(listed.input_schema, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
         description = listed.description or ""
@@ -88,7 +88,7 @@ class McpTool:
 
 
 def is_read_only(listed: Any) -> bool:
-    """Return whether the server says of a tool that it changes nothing."""
+    """Return whether the server declares that a tool changes nothing."""
     return listed.annotations is not None and bool(listed.annotations.read_only_hint)
 
 

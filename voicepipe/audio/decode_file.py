@@ -61,7 +61,7 @@ class _Opened:
     blocks: Blocks
 
     n_frames: int = 0
-    """Frames according to the file itself; 0 when the file does not say, or when its value is not credible."""
+    """Frames according to the file itself; 0 when the file has none, or when its value is not credible."""
 
 
 class Pieces:

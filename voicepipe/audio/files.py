@@ -15,7 +15,7 @@ from voicepipe.errors import VoicepipeError
 
 
 class UnreadableSound(VoicepipeError):
-    """A file does not exist or is not readable audio. The text says which and why."""
+    """A file does not exist or is not readable audio. The text names the file and the reason."""
 
 
 def read_sound(source: str | PathLike[str] | BinaryIO, rate_hz: int) -> Samples:
@@ -34,7 +34,7 @@ def read_sound(source: str | PathLike[str] | BinaryIO, rate_hz: int) -> Samples:
 
     try:
         if isinstance(source, str | PathLike):
-            # libsndfile calls every failure of the system "System error": the system itself says which it was.
+            # libsndfile calls every failure of the system "System error": the system itself reports which it was.
             open(source, "rb").close()
         channels, from_hz = soundfile.read(source, dtype="float32", always_2d=True)
     except OSError as why:

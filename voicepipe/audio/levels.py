@@ -1,4 +1,4 @@
-"""Find exactly where speech began and ended, from the levels of the samples, once the VAD model has said about when.
+"""Find exactly where speech began and ended, from the levels of the samples, once the VAD model has found about when.
 
 The VAD model's windows are 32 ms long and its result trails the audio by 60 to 180 ms; a turn's t0 must be more
 precise than that. So the level of every 10 ms is compared with the utterance's own noise floor and peak. Two levels are

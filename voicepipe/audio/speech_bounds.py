@@ -1,6 +1,6 @@
 """Find where speech begins and ends on the buffer.
 
-The VAD model says about when; the levels of the samples say where.
+The VAD model finds about when; the levels of the samples show where.
 """
 
 from __future__ import annotations

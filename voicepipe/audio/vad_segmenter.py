@@ -1,8 +1,8 @@
 """Voice activity detection: find where one user's speech starts, pauses and resumes.
 
 Pure: samples and `now_ms` go in, edges come out. A cheap gate decides whether the VAD model runs at all. The VAD
-model (Silero) says whether a window is speech. The level of the window says whether the speech is the user's. The
-levels of the samples say where the speech began and ended. Silence is counted in samples, from the last voiced one;
+model (Silero) decides whether a window is speech. The level of the window shows whether the speech is the user's. The
+levels of the samples show where the speech began and ended. Silence is counted in samples, from the last voiced one;
 when frames stop arriving it is counted by the clock.
 """
 

@@ -5,6 +5,6 @@ proxy, `credentials` finds the secret. `rate_limit` limits guesses. `identify` i
 claims of a token) and the holder's permissions. `token_limits` checks a token's own limits, and `origin` guards the two
 places that need no credential.
 
-Values and files only: nothing here knows a web framework, reads a clock or writes a log line. State that several
+Values and files only: nothing here uses a web framework, reads a clock or writes a log line. State that several
 processes share at run time is in `cluster/`.
 """

@@ -34,10 +34,10 @@ def identify(
 ) -> Holder:
     """Look a credential up: an API key among `api_keys`, a token by its signature and its times.
 
-    Whether a token was revoked or used up is not known here: ask the cluster.
+    Whether a token was revoked or used up is not known here: the cluster has it.
 
     Raises:
-        UnknownCredential: it is neither; the text says what to do and never repeats the credential.
+        UnknownCredential: it is neither; the text has what to do and never repeats the credential.
         AuthError: it was issued, and is refused now.
     """
     if is_token(presented.secret):

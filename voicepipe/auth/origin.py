@@ -56,7 +56,7 @@ def check_open(handshake: Handshake, *, allowed_origins: Collection[str] = ()) -
     its origin on a WebSocket, and leaves it out of a GET for an image, a script or a link.
 
     Raises:
-        AuthError: 403, and the text says which of the conditions isn't met and what to do.
+        AuthError: 403, and the text has the condition that isn't met and what to do.
     """
     _check_local(handshake)
     check_not_foreign(handshake, allowed_origins=allowed_origins)
@@ -88,7 +88,7 @@ def check_talk_page(handshake: Handshake) -> None:
     """Allow this server's own talk page to mint its token: loopback peer and host, the same origin, no proxy.
 
     Raises:
-        AuthError: 403, and the text says which of the conditions isn't met and what to do.
+        AuthError: 403, and the text has the condition that isn't met and what to do.
     """
     _check_local(handshake)
     origins = handshake.values("origin")

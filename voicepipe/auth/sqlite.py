@@ -29,7 +29,7 @@ DAMAGED: Final = ". If the file is damaged move it away: new keys are made, and 
 
 
 class KeysUnreadable(ConfigError):
-    """The file cannot be read or written; `kind` says what is wrong."""
+    """The file cannot be read or written; `kind` is the reason."""
 
     def __init__(self, why: str, kind: StorageFailureKind) -> None:
         super().__init__(why)
@@ -128,7 +128,7 @@ def _make_private(path: Path) -> None:
 def _version(connection: sqlite3.Connection, path: Path) -> int:
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     if version > len(MIGRATIONS):
-        why = f"{path} has version {version}, made by a newer voicepipe; this one knows {len(MIGRATIONS)}"
+        why = f"{path} has version {version}, made by a newer voicepipe; this one reads {len(MIGRATIONS)}"
         raise KeysUnreadable(why, "unknown")
     return version
 

@@ -120,7 +120,7 @@ def verify(token: str, keyring: Keyring, *, now_s: int, audience: str = AUDIENCE
 
     Raises:
         UnknownCredential: no key of the ring signed it; with a code (`invalid_token`, `unknown_key`) and a text that
-            says what to do.
+            has what to do.
         AuthError: it is signed, and not valid now (`token_expired`, `token_not_yet_valid`, `wrong_issuer`,
             `wrong_audience`, `invalid_token`).
     """
@@ -157,12 +157,12 @@ def _key_for(text: str, keyring: Keyring) -> VerifyingKey:
     key = keyring.find(kid)
     if key is None:
         raise UnknownCredential(
-            f"This server doesn't know the key {kid[:64]!r} that signed the client secret: it was removed after a "
+            f"This server doesn't have the key {kid[:64]!r} that signed the client secret: it was removed after a "
             "rotation, or another server minted the secret. Ask the backend of this server for a new one.",
             code="unknown_key",
         )
     if key.algorithm != algorithm:
-        raise _invalid(f"says algorithm {algorithm[:16]!r}, but its key is for {key.algorithm} alone.")
+        raise _invalid(f"names algorithm {algorithm[:16]!r}, but its key is for {key.algorithm} alone.")
     return key
 
 

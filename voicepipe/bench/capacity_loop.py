@@ -294,7 +294,7 @@ FIT_ROUNDS: Final = 5
 
 FIT_S: Final = 15.0
 MAX_FITTED_SHARE: Final = 0.9
-"""Beyond it a loop's share says little about its costs: it works all the time."""
+"""Beyond it a loop's share is a poor measure of its costs: it works all the time."""
 
 
 def scaled(costs: Costs, factor: float) -> Costs:

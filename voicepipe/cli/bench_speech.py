@@ -109,7 +109,7 @@ async def _with_cache(
     try:
         await tts_bench.learn(cached, texts)
     except StageError as failure:
-        raise ConfigError(f"--cached: expected a voice that can say the texts, got {failure}") from None
+        raise ConfigError(f"--cached: expected a voice that can speak the texts, got {failure}") from None
     await store.wait_until_written()
     return cached
 

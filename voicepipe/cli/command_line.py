@@ -124,7 +124,7 @@ def _talk(commands: Commands[argparse.ArgumentParser]) -> None:
     )
     command.add_argument("--key", help=_KEY)
     command.add_argument("--agent", metavar="NAME", help="the agent that answers")
-    command.add_argument("--type", metavar="TEXT", help="ask this typed question, in place of a recording")
+    command.add_argument("--type", metavar="TEXT", help="send this typed question, in place of a recording")
     command.add_argument("--text", action="store_true", help="request a text answer only, to any kind of question")
     add_settings(command)
 
@@ -149,7 +149,7 @@ def _eval(commands: Commands[argparse.ArgumentParser]) -> None:
         "--url", help="the server, ws://... or http://...; without it one is started with the settings"
     )
     command.add_argument("--key", help=_KEY)
-    command.add_argument("--agent", metavar="NAME", help="the agent that answers, whatever the scenarios say")
+    command.add_argument("--agent", metavar="NAME", help="the agent that answers, whatever the scenarios name")
     command.add_argument("--judge", metavar="SPEC", help="the LLM that judges `judge` expectations, as provider/model")
     command.add_argument("--persona", metavar="SPEC", help="the LLM that plays the user in `persona` steps")
     command.add_argument(
@@ -280,7 +280,7 @@ def _records(commands: Commands[argparse.ArgumentParser]) -> None:
     downgrade = add_command(
         actions, RecordsOptions, "downgrade", "bring the tables back to an older version, for an older voicepipe"
     )
-    downgrade.add_argument("version", type=int, metavar="VERSION", help="the version that the older voicepipe knows")
+    downgrade.add_argument("version", type=int, metavar="VERSION", help="the version that the older voicepipe reads")
     add_config(downgrade)
 
 

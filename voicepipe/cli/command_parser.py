@@ -11,7 +11,7 @@ from voicepipe.cli.defaults import default_of
 from voicepipe.cli.options import Options
 
 KIND: Final = "options"
-"""Where a command's parser says which class its options are."""
+"""The attribute of a command's parser that names the class of its options."""
 
 Commands = argparse._SubParsersAction  # the type of what `add_subparsers` returns has no public name
 

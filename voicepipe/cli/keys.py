@@ -68,7 +68,7 @@ def _share(settings: Settings, keys: ApiKeys) -> None:
         asyncio.run(_sync(settings, keys))
     except (ConfigError, Overload) as why:
         sys.stderr.write(
-            f"The other nodes do not know this yet: {why} A server that runs here tells them when the store is back.\n"
+            f"The other nodes do not have this yet: {why} A server that runs here sends it when the store is back.\n"
         )
 
 

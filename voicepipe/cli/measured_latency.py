@@ -14,7 +14,7 @@ from voicepipe.turn.record.values import TurnRecord
 from voicepipe.wiring.store import open_turns, turns_file
 
 LATEST: Final = 2_000
-"""Number of turns evaluated: older ones say little about today."""
+"""Number of turns evaluated: older ones show little of today."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

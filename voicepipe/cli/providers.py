@@ -236,7 +236,7 @@ async def _probe(settings: Settings, line: ModelLine) -> ModelLine:
     from voicepipe.wiring import Stages
 
     vendor = settings.vendor(line.provider)
-    # Only a self-hosted server itself knows its models.
+    # Only a self-hosted server itself has the list of its models.
     model = "" if vendor is not None and vendor.self_hosted and not line.in_use else line.model
 
     async def query() -> StageOutput:
@@ -266,7 +266,7 @@ async def _hint(settings: Settings, spec: Spec) -> str:
         async with asyncio.timeout(PROBE_TIMEOUT_S):
             known = await list_models.listed(spec, settings.connection(spec, key="--probe"))
     except (VoicepipeError, TimeoutError):
-        return ""  # the reason of the failure says enough
+        return ""  # the reason of the failure is enough
     if not known or list_models.has(spec.model, known):
         return ""
     near = list_models.nearest(spec.model, known)

@@ -27,7 +27,7 @@ def scripted_llm(options: AnyOptions, print_line: Callable[[str], None]) -> Iter
 
     Args:
         options: of the command.
-        print_line: gets the line that says what answers.
+        print_line: gets the line that names what answers.
 
     Raises:
         ConfigError: the file is no script.

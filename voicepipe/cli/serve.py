@@ -11,7 +11,7 @@ def run(options: ServeOptions) -> int:
     """Serve until stopped.
 
     Raises:
-        VoicepipeError: the server could not start; the text says why.
+        VoicepipeError: the server could not start; the text has the reason.
     """
     from voicepipe.wiring.serve import print_to_terminal
 

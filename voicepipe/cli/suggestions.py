@@ -1,4 +1,4 @@
-"""A parser of the command line that says "did you mean" for a mistyped command or option."""
+"""A parser of the command line that suggests a name for a mistyped command or option."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Python client: speaks to a voicepipe server in real time and receives its answer, typed.
+"""The Python client: sends audio to a voicepipe server in real time and receives its answer, typed.
 
 async with connect("ws://127.0.0.1:8080/v1/realtime") as call:
     answer = await call.turn(read_sound("question.wav", RATE_HZ))

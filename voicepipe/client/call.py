@@ -146,7 +146,7 @@ class Call:
             timeout_ms: how long to wait for the next event after the end of the recording.
 
         Raises:
-            NoAnswer: no answer came; the error says how far the server got.
+            NoAnswer: no answer came; the error has how far the server got.
             CallEnded: the connection was closed before.
         """
         collector = self._new_turn()
@@ -169,7 +169,7 @@ class Call:
         the apology, if there is one. Answers of other turns, such as a greeting, are left out.
 
         Raises:
-            NoAnswer: no answer came; the error says how far the server got.
+            NoAnswer: no answer came; the error has how far the server got.
             CallEnded: the connection was closed before.
         """
         collector = self._new_turn()

@@ -34,7 +34,7 @@ class CallEnded(CallFailed):
 
 
 class NoAnswer(CallFailed):
-    """The server received the user's turn and sent no answer; `why` says how far it got."""
+    """The server received the user's turn and sent no answer; `why` is how far it got."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"no answer: {why}")

@@ -19,7 +19,7 @@ REQUEST: Final = "client_request"
 """The key in a response's metadata by which the client finds the answer to its own request."""
 
 APPROVAL: Final = "mcp_approval_request"
-"""The type of an item that asks for approval of a call."""
+"""The type of an item that requests approval of a call."""
 
 FILLER: Final = "filler_"
 """Prefix of the ID of a filler: an item that is no answer, but a phrase before it."""

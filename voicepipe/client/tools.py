@@ -127,7 +127,7 @@ class ToolCalls:
     async def _run(self, tool: Tool, response_id: str, call_id: str, arguments: str) -> None:
         try:
             output = await tool.run(arguments)
-        except Exception as why:  # a function's failure is its result: the LLM says so to the user
+        except Exception as why:  # a function's failure is its result: the LLM reports it to the user
             output = msgspec.json.encode({"error": str(why) or type(why).__name__}).decode()
         calls = self._responses[response_id]
         calls.running -= 1

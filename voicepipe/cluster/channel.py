@@ -127,7 +127,7 @@ class Channel:
             except (BlockingIOError, InterruptedError):
                 self._loop.add_writer(self._end, self._write)
                 return
-            except OSError:  # the other process is gone: the next read says so
+            except OSError:  # the other process is gone: the next read shows it
                 self._drop_unsent()
                 return
             self._unsent_bytes -= n_sent

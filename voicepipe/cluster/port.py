@@ -11,8 +11,8 @@ from voicepipe.cluster.revocation import Revocation
 from voicepipe.errors import ProtocolError
 
 Unavailable = Literal["admit", "refuse"]
-"""What happens to a client secret while the store is away, when only the store knows whether it was revoked elsewhere,
-how often it was used, or its session config."""
+"""What happens to a client secret while the store is away, when only the store has its session config,
+or whether it was revoked elsewhere and how often it was used."""
 
 MAX_CONFIG_BYTES: Final = 262_144
 """Limit of one session config: space for long instructions and many tools, and a bound on what a key's holder can
@@ -43,7 +43,7 @@ class Cluster(Protocol):
 
     Raises:
         StoreUnavailable: from any method, when the store can't be reached, read or written; nothing was changed. A
-            store that does not know whether a call had its effect must find out before it raises. `Resilient` converts
+            store without a result must find out whether a call had its effect before it raises. `Resilient` converts
             these errors to answers of this process, for any store.
     """
 
@@ -51,7 +51,7 @@ class Cluster(Protocol):
         """Revoke a token or a subject. Repeating it has no effect.
 
         Returns:
-            True: all processes that share the store know. False: only this process does, and writes it later.
+            True: all processes that share the store have. False: only this process does, and writes it later.
         """
         ...
 
@@ -141,7 +141,7 @@ class SessionSnapshots(Protocol):
     ) -> bool:
         """Store a session's snapshot in place of the one before; False, and nothing is stored: it has another owner.
 
-        `previous_digest`: the digest of the secret before, while the client may not know the latest.
+        `previous_digest`: the digest of the secret before, while the client may not have the latest.
         """
         ...
 
@@ -236,7 +236,7 @@ class Hint:
 
 
 class RouterHints(Protocol):
-    """Hints of processes about providers. A process that knows nothing newer may use it; none requires it.
+    """Hints of processes about providers. A process that has nothing newer may use it; none requires it.
 
     Raises:
         StoreUnavailable: from any method, when the store can't be reached.

@@ -1,7 +1,7 @@
 """Answer from this process's copy while the store is away, and write to the store later.
 
 It wraps any store: the file of one machine, or a store over the network. Uses, spend and revocations of this process
-stay in force while the store is away. `unavailable` decides where only the store knows the answer.
+stay in force while the store is away. `unavailable` decides where only the store has the answer.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Resilient:
     """The port, in front of a store that may fail. Belongs to one event loop; see `open_resilient`.
 
     Only `revoke` and `store_config` may still raise `StoreUnavailable`, when their buffer is full. With
-    `unavailable="refuse"` so does every method that needs what only the store knows.
+    `unavailable="refuse"` so does every method that needs what only the store has.
     """
 
     _store: Cluster
@@ -121,7 +121,7 @@ class Resilient:
     # --- the port -----------------------------------------------------------------------------
 
     async def revoke(self, revocation: Revocation, *, now_s: int) -> bool:
-        """As in the port; False while only this process knows."""
+        """As in the port; False while only this process has it."""
         if len(self._unwritten_revocations) >= MAX_UNWRITTEN and revocation not in self._unwritten_revocations:
             raise StoreUnavailable()
         self._unwritten_revocations[revocation] = None
@@ -307,7 +307,7 @@ class Resilient:
                         await asyncio.wait_for(pause.wait(), self._options.first_pause_ms / 1_000)
         left = self._counts.n_unwritten + self._configs.n_unwritten + len(self._unwritten_revocations)
         if left:
-            self._health.lost("shared", left, "counts, revocations and session configs that no other process knows")
+            self._health.lost("shared", left, "counts, revocations and session configs that no other process has")
         self._calls.cancel()
 
     async def _write_all(self) -> bool:

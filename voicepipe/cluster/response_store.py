@@ -234,7 +234,7 @@ def _opened(path: Path) -> sqlite3.Connection:
         file.execute("BEGIN IMMEDIATE")
         (version,) = file.execute("PRAGMA user_version").fetchone()
         if version > VERSION:
-            raise sqlite3.DatabaseError(f"version {version} was made by a newer voicepipe; this one knows {VERSION}")
+            raise sqlite3.DatabaseError(f"version {version} was made by a newer voicepipe; this one reads {VERSION}")
         if version < VERSION:
             for statement in SCHEMA:
                 file.execute(statement)

@@ -1,4 +1,4 @@
-"""Hold the revocations that one process knows, by name, until they expire."""
+"""Hold the revocations that one process has, by name, until they expire."""
 
 from __future__ import annotations
 

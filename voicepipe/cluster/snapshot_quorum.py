@@ -100,7 +100,7 @@ class _Server:
 
 @dataclass(frozen=True, slots=True)
 class _Owner:
-    """What a majority of the servers says of a session's owner."""
+    """What a majority of the servers stores of a session's owner."""
 
     fence: int
     latest: tuple[int, int]
@@ -156,7 +156,7 @@ class SnapshotQuorum:
 
     async def acquire_snapshot(self, session_id: str, *, digest: str, owner: str, next_digest: str) -> bytes | None:
         for _ in range(ATTEMPTS):
-            # A copy of this call, sent since it has no answer, asks with the same token: this one must not lose it.
+            # A copy of this call, sent since it has no answer, has the same token: this one must not lose it.
             found = self._known.get(session_id) or self._known_as(session_id, await self._owner(session_id))
             if not found.has_snapshot or digest not in found.digests:
                 self._drop_known(session_id, found)

@@ -92,8 +92,8 @@ for _, session in ipairs(redis.call('ZRANGEBYSCORE', index, '-inf', time[1] - af
 end
 return ''
 """
-"""ARGV: seconds without a write, seconds of life. Answers a session, or nothing. The time to live of a snapshot says
-when it was written last, and the index only where to look."""
+"""ARGV: seconds without a write, seconds of life. Answers a session, or nothing. The time to live of a snapshot shows
+when it was written last, and the index only where to find it."""
 
 LEASE_LEFT_SNAPSHOT: Final = f"""{_KEY}
 local had = redis.call('HMGET', key, 'written_fence', 'written', 'snapshot')

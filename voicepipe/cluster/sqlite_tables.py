@@ -195,7 +195,7 @@ class Tables:
                 connection.execute("COMMIT")
             finally:
                 if connection.in_transaction:
-                    with suppress(sqlite3.Error):  # the first error says more
+                    with suppress(sqlite3.Error):  # the first error is more precise
                         connection.execute("ROLLBACK")
 
     @contextmanager
@@ -238,7 +238,7 @@ class Tables:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version > len(MIGRATIONS):
             raise ConfigError(
-                f"{self._path} has version {version}, made by a newer voicepipe; this one knows {len(MIGRATIONS)}"
+                f"{self._path} has version {version}, made by a newer voicepipe; this one reads {len(MIGRATIONS)}"
             )
         for statement in (each for statements in MIGRATIONS[version:] for each in statements):
             connection.execute(statement)

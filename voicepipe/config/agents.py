@@ -96,20 +96,20 @@ class AgentSettings:
     """How the agent speaks the languages that its users may speak, by their tags."""
 
     interpret: Annotated[tuple[str, ...], ONE_OR_MORE] = ()
-    """Two languages, such as `["en", "de"]`, that the agent [interprets](agents.md#interpreting) between: it says in
+    """Two languages, such as `["en", "de"]`, that the agent [interprets](agents.md#interpreting) between: it speaks in
     the one what users say in the other, and answers nothing. `instructions` then stand behind its own. Empty: it talks.
     """
 
     end_of_turn: Annotated[str, STRATEGY_NAME] = "soft"
-    """The endpoint strategy, unless the client sets `turn_detection`. `soft` lets the answer begin when the end is
-    likely, after 0.7 to 1.4 times `silence_ms` (350 to 700 ms), and takes it back if the user goes on within its first
+    """The endpoint strategy, unless the client sets `turn_detection`. With `soft` the answer begins when the end is
+    likely, after 0.7 to 1.4 times `silence_ms` (350 to 700 ms), and is taken back if the user goes on within its first
     second; function calls wait for `adaptive`. `adaptive` takes nothing back: it waits for `silence_ms` where the
     end is likely, for twice that where it is not, 2.6 times after words that break off, 1.44 times without evidence.
     `silence` waits for exactly `silence_ms`. Any other name is a strategy of an installed package."""
 
     smart_turn: str = ""
     """The ONNX file of [smart-turn](turns.md#smart-turn) v3.2, a model that predicts 100 ms after the user's last
-    word whether more will come; the strategies but `silence` use what it says. You bring the file along, and the extra
+    word whether more will come; the strategies but `silence` use its score. You bring the file along, and the extra
     `smart-turn` has what runs it. Empty: none."""
 
     vad: Vad = "silero"
@@ -176,7 +176,7 @@ class AgentSettings:
 
     client_tool_rounds: Annotated[int, between(1, 1_000)] = 32
     """How often a turn may call functions of the client, one after another. Beyond that the LLM must answer without,
-    and an `error` event (`too_many_tool_rounds`) says so. The server's own tools have 8 rounds."""
+    and an `error` event (`too_many_tool_rounds`) is sent. The server's own tools have 8 rounds."""
 
     mcp: tuple[str, ...] = ()
     """The MCP servers whose tools this agent has: names of `[mcp.NAME]`."""
@@ -203,7 +203,7 @@ class AgentSettings:
     context_tokens: Annotated[int | None, between(500, 10_000_000)] = None
     """Limit of what the LLM reads for an answer: instructions, tools and conversation, in tokens estimated from the
     text. Beyond it the oldest items leave the LLM's history in blocks. Unset: the smallest window that the catalog
-    knows of the agent's LLMs, less `max_output_tokens` or 4096 for the answer, at most half of it."""
+    has for the agent's LLMs, less `max_output_tokens` or 4096 for the answer, at most half of it."""
 
     summary_llm: str = ""
     """An LLM, as `provider/model`, that summarizes the oldest items before they leave the history of the answering LLM.

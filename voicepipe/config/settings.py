@@ -214,7 +214,7 @@ class ProviderEntry:
     published price, if there is one; set: all other prices of its tokens are those of the settings."""
 
     audio_output_usd_per_million: Annotated[float | None, between(0, 100_000)] = None
-    """Price of 1 million tokens of audio that it says. Unset: as `audio_input_usd_per_million`."""
+    """Price of 1 million tokens of audio that it speaks. Unset: as `audio_input_usd_per_million`."""
 
     tts_usd_per_million_chars: Annotated[float | None, between(0, 100_000)] = None
     """Price of 1 million characters of TTS. Unset: the vendor's published price, if there is one."""

@@ -78,4 +78,4 @@ async def judged(model: NamedModel, dialogue: str, statement: str) -> str:
     found = re.match(r"\W*(yes|no)\b\W*(.*)", answer, re.IGNORECASE | re.DOTALL)
     if found is None:
         return f"expected `yes` or `no` from the judge, got {answer[:200]!r}"
-    return "" if found[1].lower() == "yes" else found[2].strip() or "the judge says no"
+    return "" if found[1].lower() == "yes" else found[2].strip() or "the judge's answer is no"

@@ -221,12 +221,12 @@ def _seen(
 
 
 def _taken_back(reply: AgentReply, resumed: set[str]) -> bool:
-    """Return whether the user resumed the turn while this reply was played: its record tells of the next reply."""
+    """Return whether the user resumed the turn while this reply was played: its record is of the next reply."""
     return reply.turn_id in resumed and reply.ended is not None and reply.ended.status == "cancelled"
 
 
 def _spoken(reply: AgentReply, records: dict[str, TurnRecord], resumed: set[str]) -> str:
-    """Return what the user heard of a reply, where its record or the user's voice says so."""
+    """Return what the user heard of a reply, where its record or the user's voice shows it."""
     if _taken_back(reply, resumed):
         return reply.played_text()
     record = records.get(reply.turn_id)

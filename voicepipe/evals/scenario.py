@@ -276,7 +276,7 @@ def read_script(path: Path) -> Scripted:
     """Read the scripted models of a scenario file, or a file that has only that part.
 
     Raises:
-        ConfigError: the file is neither, or its LLM has no answers; the text says as much as that of `read_scenario`.
+        ConfigError: the file is neither, or its LLM has no answers; the text has as much as that of `read_scenario`.
     """
     file = read_yaml(path)
     place: Place = ("scripted",) if "scripted" in file.values else ()
@@ -348,7 +348,7 @@ def _brief(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-# --- what types can't say -------------------------------------------------------------------------
+# --- what types can't check -----------------------------------------------------------------------
 
 
 def _check(file: YamlFile, scenario: Scenario) -> None:

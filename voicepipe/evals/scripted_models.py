@@ -34,7 +34,7 @@ LEAD_MS: Final = 400
 
 HOP_MS: Final = 10
 MAX_LATE_MS: Final = 5_000
-"""A server that asks later is not found."""
+"""The audio of a server that requests its text later is not found."""
 
 BETTER: Final = 1.1
 """How much better the levels must fit an earlier time than the present one."""
@@ -187,7 +187,7 @@ def levels_of(samples: Samples, rate_hz: int) -> Levels:
 
 
 def late_ms(sound: Levels, voice: list[tuple[int, Levels]], until_ms: int) -> int:
-    """Return how long before `until_ms` the sound ended, in ms: a busy server asks late.
+    """Return how long before `until_ms` the sound ended, in ms: a busy server requests late.
 
     It is found by the levels of what the user says. Where they don't clearly fit another time better, it is 0.
     """

@@ -171,5 +171,5 @@ async def _synthesize(text: str, tts: UserTts) -> Samples:
             async for spoken in audio_of(speech):
                 pieces.append(spoken.samples)  # noqa: PERF401 - an asynchronous comprehension hides the failure's place
     except StageError as failure:
-        raise ConfigError(f"user.tts: expected a voice that can say {text!r}, got {failure}") from failure
+        raise ConfigError(f"user.tts: expected a voice that can speak {text!r}, got {failure}") from failure
     return np.concatenate(pieces)

@@ -140,7 +140,7 @@ class ScriptedUser:
         return await self._wait_for_answer(run, step.timeout_ms) if waits else ""
 
     def _speak(self, utterance: StepSpeech) -> int:
-        """Say an utterance, and return the position of its last voiced sample."""
+        """Play an utterance, and return the position of its last voiced sample."""
         start_ms = self.microphone.play(utterance.samples)
         self._record_speech(utterance, self.microphone.monotonic_ms_at(start_ms))
         return start_ms + utterance.voiced_until_ms

@@ -52,7 +52,7 @@ class AnnouncedCall:
     """Whether the server has called the user."""
 
     is_voicemail: bool = False
-    """Whether a machine has answered a call of the server, as far as the carrier can say."""
+    """Whether a machine has answered a call of the server, as far as the carrier reports it."""
 
 
 @dataclass(frozen=True, slots=True)

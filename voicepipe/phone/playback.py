@@ -63,7 +63,7 @@ class CarrierPlayback:
 
     @property
     def unplayed_ms(self) -> int:
-        """Audio that was not played yet, as far as the marks say."""
+        """Audio that was not played yet, by the marks."""
         return self._n_bytes // BYTES_PER_MS
 
     def marks_to(self, mark: str) -> frozenset[str]:

@@ -5,8 +5,8 @@ xml/audiostream (`<Stream>`), docs.plivo.com/docs/voice/api/call/machine-detecti
 signature). Not confirmed: that `Machine` comes with the answer URL when `machine_detection_url` is not set; that the
 numbers of the answer URL have no `+`; that a `checkpoint` of cleared audio is never reported.
 
-Audio is mu-law at 8 kHz both ways. `<Stream keepCallAlive="true">` holds the call; a stream that the server closes lets
-Plivo go on with the next element.
+Audio is mu-law at 8 kHz both ways. `<Stream keepCallAlive="true">` holds the call; when the server closes a stream,
+Plivo goes on with the next element.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Sources, read on 2026-11-23: developers.telnyx.com/docs/voice/programmable-voice
 /api-reference/websockets/stream-call-media-over-websocket (messages), /api-reference/call-commands (answer, transfer,
 reject, hangup, send DTMF, streaming start, dial), /docs/voice/programmable-voice/answering-machine-detection, and the
 types of Telnyx's own Python library (fields of webhooks; the signature is of `timestamp|body`). The documentation does
-not say that `stream_bidirectional_target_legs` must be `self`: the code of several users does. Not confirmed: that a
+not state that `stream_bidirectional_target_legs` must be `self`: the code of several users does. Not confirmed: that a
 call goes on after the server has closed its stream, which is why the server then sends a command in any case.
 
 The server receives and sends mu-law. Where Telnyx can't transcode the user's audio, the audio has the encoding of the

@@ -2,8 +2,8 @@
 
 Sources: twilio.com/docs/voice/media-streams/websocket-messages, /docs/voice/twiml/stream, /docs/api/rest/making-calls
 and the OpenAPI description of `Calls.json`, read on 2026-11-23; for `X-Twilio-Signature` the example of Twilio's own
-libraries. Not confirmed: the values of `AnsweredBy` and `Direction`. Audio is mu-law at 8 kHz both ways. A stream that
-the server closes lets Twilio go on with the next verb.
+libraries. Not confirmed: the values of `AnsweredBy` and `Direction`. Audio is mu-law at 8 kHz both ways. When the
+server closes a stream, Twilio goes on with the next verb.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class ModelRequest:
     """Names and values that a router's rules match: language, country, user_tier, any other."""
 
     deadline_ms: int | None = None
-    """How long after `open` the first speakable output is wanted. Only a router reads it; the router's own setting is
+    """How long after `open` the first speakable output is due. Only a router reads it; the router's own setting is
     used where that is sooner."""
 
     is_spoken: bool = False
@@ -205,8 +205,8 @@ class Attempted:
 
     provider: str
     role: Literal["primary", "hedge", "replacement", "continuation", "probe", "judge"]
-    """`probe`: it asked whether a provider answers again, and its answer was not used. `judge`: it asked how hard the
-    question is."""
+    """`probe`: it tested whether a provider answers again, and its answer was not used. `judge`: it requested how hard
+    the question is."""
 
     outcome: Literal["spoke", "lost", "failed"]
     """`lost`: another provider was faster, and this request was closed."""

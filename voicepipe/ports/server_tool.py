@@ -81,7 +81,7 @@ class ServerTool(Protocol):
 
     @property
     def facts(self) -> ToolFacts:
-        """Return its name, its parameters, and what the core must know of it."""
+        """Return its name, its parameters, and what the core needs of it."""
         ...
 
     @property

@@ -84,7 +84,7 @@ class SpeechModel(Protocol):
     """The sample rate of the user's audio."""
 
     voices: frozenset[str] | None
-    """The names of its voices; None when only its provider knows them."""
+    """The names of its voices; None when only its provider has them."""
 
     lifetime_ms: int | None
     """The age at which a conversation should be replaced by another; None: its provider ends none for its age."""

@@ -51,7 +51,7 @@ class Spoken:
     samples: Samples
     words: tuple[WordTime, ...] = ()
     cached: bool = False
-    """Whether it was played from the cache on disk: it says nothing about the provider's health or speed."""
+    """Whether it was played from the cache on disk: it does not measure the provider's health or speed."""
 
 
 SpeechEvent = Spoken | SynthesizerConnected | ProviderChanged | UnusedSpeech | CachedSpeech
@@ -90,10 +90,10 @@ class Synthesizer(Protocol):
     """The spec from the settings, `local/hibari`."""
 
     voices: frozenset[str] | None
-    """The names of its voices; None when only its provider knows them."""
+    """The names of its voices; None when only its provider has them."""
 
     def keep_warm(self, voice: Voice) -> AbstractContextManager[None]:
-        """Keep the resources of `open` ready while a session may want such speech. Returns at once, never fails."""
+        """Keep the resources of `open` ready while a session may need such speech. Returns at once, never fails."""
         ...
 
     def open(self, voice: Voice) -> AbstractAsyncContextManager[Speech]:

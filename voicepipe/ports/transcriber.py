@@ -86,7 +86,7 @@ class TranscriptionOptions:
     """Return the times of words. Only for a transcriber that has them."""
 
     speakers: bool = False
-    """Tell speakers apart, and return the times of words. Only for a transcriber that can."""
+    """Distinguish speakers, and return the times of words. Only for a transcriber that can."""
 
     telephone: TelephoneFormat | None = None
     """The user's audio is a telephone's, in this encoding, and is pushed at 8 kHz. Only for a transcriber that takes

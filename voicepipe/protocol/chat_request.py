@@ -42,7 +42,7 @@ PASSED: Final[Mapping[str, Any]] = {
     "verbosity": "medium",
 }
 """Parameters that are passed to the provider unless they request the default behaviour, so that a provider that does
-not know them gets none.
+not have them gets none.
 """
 
 NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
@@ -195,7 +195,7 @@ def json_refusal(wrong: Exception) -> ProtocolError:
 
 
 def validation_refusal(why: str, path: str) -> ProtocolError:
-    """Return the error for what msgspec says of the field at `path`."""
+    """Return the error for what msgspec reports of the field at `path`."""
     for pattern, code in _CODES:
         if found := pattern.match(why):
             return ProtocolError(f"{why}.", field=".".join(filter(None, (path, found[1]))) or None, code=code)
@@ -212,7 +212,7 @@ def refuse_unsupported(request: Struct, neutral: Mapping[str, tuple[Any, ...]]) 
         value = getattr(request, name)
         if value is not None and value not in harmless:
             why = f"This server can't honour {name!r}. Leave it out" + (
-                f", or say {msgspec.json.encode(harmless[0]).decode()}." if harmless else "."
+                f", or send {msgspec.json.encode(harmless[0]).decode()}." if harmless else "."
             )
             raise ProtocolError(why, field=name, code="unsupported_parameter")
 

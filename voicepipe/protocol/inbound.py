@@ -67,7 +67,7 @@ class RecordingCreated:
 
 @dataclass(frozen=True, slots=True)
 class InputCommit:
-    """The client ends the user's turn; the session knows how much audio there is."""
+    """The client ends the user's turn; the session counts how much audio there is."""
 
     event_id: str | None
 

@@ -100,7 +100,7 @@ def read_context(value: object, path: str, find: Find) -> tuple[Item, ...]:
     """Read the `input` of a `response.create`: items, and references to items of the conversation.
 
     Raises:
-        ProtocolError: an item cannot be read, or `find` knows no item of the referenced id.
+        ProtocolError: an item cannot be read, or `find` returns no item for the referenced id.
     """
     return tuple(_read_or_find(item, f"{path}[{i}]", find) for i, item in enumerate(listing(value, path)))
 

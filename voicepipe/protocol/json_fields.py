@@ -19,7 +19,7 @@ MAX_DEPTH: Final = 64
 """How deep a client's JSON may nest. JSON Schemas of tools stay under 20; encoders give up at some hundreds."""
 
 MAX_ID_CHARS: Final = 64
-"""The longest id of an item (the published types say 32 for new ones; clients send uuids with prefixes)."""
+"""The longest id of an item (the published types have 32 for new ones; clients send uuids with prefixes)."""
 
 MAX_ECHOED_CHARS: Final = 150_000
 """The longest text that the server sends back to its client: some clients close on a frame above 1 MiB, and a character

@@ -23,7 +23,7 @@ class ToolFilter:
 
     names: tuple[str, ...] | None = None
     read_only: bool | None = None
-    """What the server says of the tool (`readOnlyHint`)."""
+    """What the server declares of the tool (`readOnlyHint`)."""
 
     def fits(self, name: str, *, read_only: bool) -> bool:
         """Return whether a tool is one of them. A filter without conditions has none."""
@@ -86,7 +86,7 @@ class McpRequest:
     """Names; empty: all."""
 
     read_only: bool | None = None
-    """Set: only the tools of which the server says so, or does not."""
+    """Set: only the tools that the server declares to be read-only, or those it does not."""
 
     approval: Approval = field(default_factory=Approval)
 

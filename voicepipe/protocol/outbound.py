@@ -105,7 +105,7 @@ class EventRenderer:
     def updated(self, config: SessionConfig, **more: object) -> Frames:
         """Return the answer to an accepted `session.update`: the whole session as it is now.
 
-        `more`: what the client must know of its extensions in addition to their names.
+        `more`: what the client needs of its extensions in addition to their names.
         """
         self.config = config
         session = echo(self._dialect.session(config), config.extensions, **more)
@@ -160,7 +160,7 @@ class EventRenderer:
             return None
 
     def speak(self, dialect: Dialect) -> None:
-        """Use this dialect from the next event on: the client has shown that it knows the dialect."""
+        """Use this dialect from the next event on: the client has shown that it uses the dialect."""
         self._dialect = dialect
         for response in self._open.values():
             for output in response.outputs:
@@ -238,7 +238,7 @@ class EventRenderer:
         arguments = well_formed(arguments)
         call.pieces.append(arguments)
         if call.approval:
-            return []  # the item that asks has them, once it is whole
+            return []  # the item with the request has them, once it is whole
         by_server = bool(call.server_label)
         kind = "response.mcp_call_arguments.delta" if by_server else "response.function_call_arguments.delta"
         return self._event(kind, **call.ids(), delta=arguments)

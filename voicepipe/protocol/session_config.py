@@ -72,7 +72,7 @@ class SessionConfig:
     """None: the client ends a turn with a commit."""
 
     transcription: Transcription | None = None
-    """None: the client does not want the user's transcript."""
+    """None: the client does not request the user's transcript."""
 
     voice: str = DEFAULT_VOICE
     own_voice: str = DEFAULT_VOICE

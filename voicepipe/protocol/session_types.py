@@ -135,7 +135,7 @@ TurnDetection = ServerVad | SemanticVad
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transcription:
-    """The client wants the user's transcript. None leaves the choice to the agent's settings."""
+    """The client requests the user's transcript. None leaves the choice to the agent's settings."""
 
     model: str | None = None
     language: str | None = None

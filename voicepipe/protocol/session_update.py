@@ -70,7 +70,7 @@ def is_flat(update: JsonObject) -> bool:
 
 
 def is_published(update: object) -> bool:
-    """Return whether this update shows that the client knows the published shape, whatever the handshake said."""
+    """Return whether this update shows that the client uses the published shape, whatever the handshake had."""
     return isinstance(update, dict) and bool(_ONLY_NESTED & update.keys())
 
 

@@ -111,7 +111,7 @@ class SpeechModelFacts:
     """The API's kind."""
 
     input_format: str
-    """The format of the audio that it hears."""
+    """The format of the audio that it gets."""
 
     interrupted: str
     """What becomes of the part of an answer that the user has not heard."""
@@ -129,7 +129,7 @@ class Option:
 
     name: str
     of: str
-    """The vendor or the API that knows it, for people."""
+    """The vendor or the API that has it, for people."""
 
     meaning: str
     """With its default in brackets."""

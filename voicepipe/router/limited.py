@@ -40,7 +40,7 @@ YIELD_EVERY_S: Final = 0.005
 
 
 class _LoopYielder:
-    """Lets other tasks run on the event loop every `YIELD_EVERY_S`."""
+    """Yields to other tasks on the event loop every `YIELD_EVERY_S`."""
 
     def __init__(self) -> None:
         self.now_s = clock.loop_clock()

@@ -69,7 +69,7 @@ class RouterOptions:
     @property
     def prefers_first(self) -> bool:
         """Return whether the first model answers if it meets the deadline: what is set, else by the order. Only a list
-        in the order as written says that its first model is the best one."""
+        in the order as written has its best model first."""
         return self.order == "given" if self.prefer_first is None else self.prefer_first
 
     def __post_init__(self) -> None:
@@ -108,7 +108,7 @@ class PoolOptions(RouterOptions):
     hard."""
 
     judge_model: str = ""
-    """A small model, as `provider/model`, that judges beside each answer how hard the question is. If it says harder
+    """A small model, as `provider/model`, that judges beside each answer how hard the question is. If it judges harder
     before the first word, a model for that class is started too, and preferred until the deadline; an answer never
     waits for the judge. Empty: the heuristic alone."""
 

@@ -91,7 +91,7 @@ MAX_COUNTED_MS: Final = 10_000
 """Time that one answer counts for at most: where there is little traffic, nothing is known of the time between two."""
 
 MAX_PENDING: Final = 32
-"""Times that wait to be learned from until a curve is wanted: learning takes longer than noting. With more, each call
+"""Times that wait until a curve is requested: to learn from one takes longer than to note it. With more, each call
 learns from one."""
 
 

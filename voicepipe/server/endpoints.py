@@ -69,7 +69,7 @@ class Endpoint:
 
     any_origin_reads: bool = False
     """Whether a page of any origin may read the answer to a GET (CORS). A browser hides from a page why its WebSocket
-    was refused, so the page requests the reason again over HTTP. Such an answer says no more than the credential in the
+    was refused, so the page requests the reason again over HTTP. Such an answer has no more than the credential in the
     request allows: cookies mean nothing here."""
 
     @property
@@ -147,7 +147,7 @@ PHONE: Final = (
         "/v1/phone/{line}/next",
         phone_next,
         None,
-        "asked by the carrier when the agent is done: a transfer, or the end of the call; signed likewise",
+        "requested by the carrier when the agent is done: a transfer, or the end of the call; signed likewise",
     ),
     Endpoint(
         "POST",

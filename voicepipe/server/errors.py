@@ -118,7 +118,7 @@ def refused(error: Exception) -> web.Response:
         case web.HTTPException():
             return refusal(error.status, error.reason, code=CODES.get(error.status))
         case _:
-            return refusal(500, "The server failed. Its log says why.", code="internal_error")
+            return refusal(500, "The server failed. Its log has the reason.", code="internal_error")
 
 
 def _provider_failed(error: StageError) -> web.Response:

@@ -118,13 +118,13 @@ class MeasuredCost:
         """`used` returns the share that was used lately; None: not known."""
         self.what, self._used = what, used
         self._measured = deque([(1.0, float(what.first))] * what.n_measured, maxlen=what.n_measured)
-        """(the share that sessions used as a ratio to the expected one, how many sessions), by measurement. A few
-        sessions tell with the ratio what many would use: how much slower this machine is, or how much more they do."""
+        """(the share that sessions used as a ratio to the expected one, how many sessions), by measurement. The
+        ratio of a few sessions shows what many would use: how much slower this machine is, or how much more they do."""
         self._n_before = 0
         """Sessions at the last measurement."""
 
         self._n_measured = 0
-        """The same; 0: that measurement says nothing of what sessions cost."""
+        """The same; 0: that measurement does not show what sessions cost."""
 
     @property
     def capacity(self) -> int:

@@ -125,8 +125,8 @@ class ServerSettings:
     """Time without a message after which the server pings a client; the client has half that time to answer."""
 
     drain_ms: int = 5_000
-    """Time that running sessions have after the server was asked to stop. In the second half they end with their turn,
-    or move to another node."""
+    """Time that running sessions have after the server got the signal to stop. In the second half they end with their
+    turn, or move to another node."""
 
     strict_models: bool = False
     """Refuse a `model` that names no agent and no alias (404). Off: such a session gets the default agent."""

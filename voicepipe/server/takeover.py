@@ -167,7 +167,7 @@ class StoredSessions:
         return True
 
     async def _go_on(self, stored: StoredSession, resume_request: Resume, secret: str, socket: AiohttpSocket) -> None:
-        """Run the session here to its end. `secret`: its next one, which the store knows already.
+        """Run the session here to its end. `secret`: its next one, which the store has already.
 
         Raises:
             VoicepipeError: this node has no slot for it, or its secret was revoked.

@@ -24,7 +24,7 @@ class UsageLimits:
     """The limits of one principal in all processes: those of its client secret, and the quotas of its API key, project
     and user. API keys and open mode have no claims, and quotas alone.
 
-    Sessions and requests ask this class only. The two kinds of limit have classes of their own, since they end
+    Sessions and requests use this class only. The two kinds of limit have classes of their own, since they end
     differently: a secret is used up for good (401 or 403), a quota is used up until the next day (429).
     """
 

@@ -276,7 +276,7 @@ class EventLoopMonitor:
         except OSError:  # no file descriptor is left
             return
         if is_in_loop(stack):
-            return  # the CPU time tells a loop that is blocked from one that awaits its next event
+            return  # the CPU time distinguishes a loop that is blocked from one that awaits its next event
         if is_idle(stack):
             stack = ()
         if self._due_us != due_us:

@@ -346,7 +346,7 @@ LOG_EVENTS: Final = (
         "store_lost_data",
         ("error",),
         (),
-        "the store of the [nodes](nodes.md#when-the-store-is-away) has lost its data; each process says so once",
+        "the store of the [nodes](nodes.md#when-the-store-is-away) has lost its data; each process logs this once",
     ),
     LogEvent(
         "session_snapshot_too_large",

@@ -122,11 +122,11 @@ def record_json(record: TurnRecord, agent: str) -> bytes:
 def record_from_json(data: bytes | str) -> TurnRecord:
     """Return the record that `record_json` wrote, now or in an older version.
 
-    Fields that this version does not know are skipped, and those that an older version did not
+    Fields that this version does not have are skipped, and those that an older version did not
     write take their defaults: a new field of `TurnRecord` needs one.
 
     Raises:
-        ValueError: this is not a turn's record; the text says where it differs.
+        ValueError: this is not a turn's record; the text has where it differs.
     """
     plain = msgspec.json.decode(data, type=dict[str, Any])
     for name in _PAIRS:

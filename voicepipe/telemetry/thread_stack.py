@@ -1,7 +1,7 @@
 """The stack of another thread, while it runs.
 
-faulthandler writes it in one call that keeps the interpreter's lock. Python code that walks `f_back` lets the thread
-run between two frames, and then reads frames that have ended: on Python 3.11.7 one was a float.
+faulthandler writes it in one call that keeps the interpreter's lock. Between two frames, Python code that walks
+`f_back` gives the thread a time to run, and then reads frames that have ended: on Python 3.11.7 one was a float.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class RecordedLine:
         for by_server, message in self.messages:
             event = _object(message)
             if by_server and isinstance(message, SoundFrame):
-                faults += [] if checker.extended else ["a binary frame in a session that did not ask for them"]
+                faults += [] if checker.extended else ["a binary frame in a session that did not request them"]
             elif by_server:
                 checker.see(event)
                 shape = problems(event, dialect=checker.dialect, extended=checker.extended)

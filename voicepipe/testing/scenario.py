@@ -247,7 +247,7 @@ class Scenario:
         return self._post(e.ModelRequested(*self._key(of), "fake/llm"))
 
     def speech_requested(self, *, of: int = -1) -> list[Command]:
-        """A speech-to-speech model is asked for the reply."""
+        """The reply is requested from a speech-to-speech model."""
         return self._post(e.SpeechRequested(*self._key(of), "fake/speech"))
 
     def model_reached(self, *, of: int = -1) -> list[Command]:

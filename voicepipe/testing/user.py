@@ -72,7 +72,7 @@ class User:
         if message.type is aiohttp.WSMsgType.BINARY:
             return self._take_binary(message.data)
         if message.type is not aiohttp.WSMsgType.TEXT:
-            # aiohttp says 1006 once its own answer to the close frame finds the connection closed
+            # aiohttp reports 1006 once its own answer to the close frame finds the connection closed
             self.close_code = message.data if message.type is aiohttp.WSMsgType.CLOSE else self.line.close_code
             raise ConnectionError(f"the line was closed with {self.close_code}")
         event: WireEvent = json.loads(message.data)
@@ -87,7 +87,7 @@ class User:
         event: WireEvent = {"type": BINARY, "stream": sound.stream, "number": sound.number, "audio": sound.audio}
         self.events.append(event)
         if not self.checker.extended:
-            self.faults.append("a binary frame in a session that did not ask for them")
+            self.faults.append("a binary frame in a session that did not request them")
         return event
 
     async def until(self, kind: str, where: Callable[[WireEvent], bool] = lambda event: True) -> WireEvent:

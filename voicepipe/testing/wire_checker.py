@@ -378,7 +378,7 @@ class WireChecker:
         )
         self._need(
             (response_json["status_details"] is None) == (response_json["status"] == "completed"),
-            "status_details tell why not",
+            "status_details have the reason",
         )
 
 

@@ -60,7 +60,7 @@ class AgentHooks:
         """Return the request with the text that the hook adds behind the conversation.
 
         Raises:
-            StageBroken: the hook has failed. An answer without its text might say what it should prevent.
+            StageBroken: the hook has failed. An answer without its text might have what it should prevent.
         """
         hook = self._agent.hooks.get("before_reply")
         if hook is None:

@@ -20,7 +20,7 @@ def open_store(settings: Settings, health: StorageHealth | None = None) -> Abstr
     `health`: notified when one server of `cluster.snapshot_stores` is away.
 
     Raises:
-        ConfigError: the store can't be opened; the text says why.
+        ConfigError: the store can't be opened; the text has the reason.
     """
     cluster = settings.cluster
     if not cluster.store:

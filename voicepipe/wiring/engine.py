@@ -66,7 +66,7 @@ class LocalModels:
         """Run the engines until cancelled.
 
         Raises:
-            ConfigError: this machine or this installation can't run one, alone or in a group; the text says what to do.
+            ConfigError: this machine or this installation can't run one, alone or in a group; the text has what to do.
             StageBroken: one does not start, alone or in a group.
         """
         if not self._uses:

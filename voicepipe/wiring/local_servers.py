@@ -36,7 +36,7 @@ class UsualAddress:
 
     base_url: str
     owner: str = ""
-    """What its list of models says under `owned_by`; empty where the port alone identifies the server."""
+    """What its list of models has under `owned_by`; empty where the port alone identifies the server."""
 
     is_known: bool = False
     """Whether the catalog has the provider with this address, so that the spec is enough."""
@@ -48,7 +48,7 @@ USUAL: Final = (
     UsualAddress(title="llama.cpp", provider="llamacpp", base_url="http://127.0.0.1:8080/v1", owner="llamacpp"),
     UsualAddress(title="vLLM", provider="vllm", base_url="http://127.0.0.1:8000/v1", owner="vllm", is_known=True),
 )
-"""Many programs listen on 8000 and 8080, this server too: there the list of models says whose it is."""
+"""Many programs listen on 8000 and 8080, this server too: there the list of models shows whose it is."""
 
 
 class _Model(msgspec.Struct):

@@ -110,7 +110,7 @@ def check_requested(requests: Collection[McpRequest], origins: Collection[str]) 
 
 
 def open_requested(request: McpRequest) -> McpConnection:
-    """Return a connection to a server that a session requests. What it says of its tools is not trusted."""
+    """Return a connection to a server that a session requests. What it declares of its tools is not trusted."""
     return McpConnection(
         McpOptions(
             name=request.label,

@@ -1,4 +1,4 @@
-"""Build the LLM of each agent: a single model, or several as fallbacks of one another, as the settings say."""
+"""Build the LLM of each agent: a single model, or several as fallbacks of one another, by the settings."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def run(
     SIGHUP has `read` read the settings again.
 
     Raises:
-        VoicepipeError: the server or its local models could not start; the text says why.
+        VoicepipeError: the server or its local models could not start; the text has the reason.
     """
     exempt_from_gc()  # most of it is there already, and no event loop to block
     with asyncio.Runner(loop_factory=loop_factory()) as runner, logging_to():

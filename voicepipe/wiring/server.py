@@ -195,8 +195,8 @@ async def _measure(models: LocalModels, benches: ScheduledBenches) -> None:
 
 
 def make_private(data_path: Path) -> None:
-    """Create the one folder that is written at run time, for its owner only, and test a write: SQLite's error would say
-    less.
+    """Create the one folder that is written at run time, for its owner only, and test a write: SQLite's error would be
+    less precise.
     """
     try:
         data_path.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -156,7 +156,7 @@ class LockedClient(ClientRules):
     """A client that may change and see what its token leaves open."""
 
     def __init__(self, grant: SessionGrant, in_force: Callable[[], Settings], *, logs_unserved: bool) -> None:
-        """`in_force` returns the settings of now, which say where a client may request MCP servers. `logs_unserved`:
+        """`in_force` returns the settings of now, which have where a client may request MCP servers. `logs_unserved`:
         fields without effect are logged, and the client gets no error.
         """
         self._locks, self._in_force = grant.locks, in_force

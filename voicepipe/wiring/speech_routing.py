@@ -34,7 +34,7 @@ class SpeechRouting:
     """Builds routed STTs and TTSs; those of all agents share what is learned."""
 
     def __init__(self) -> None:
-        # Separate: a session's knowledge of an STT says nothing about its TTS.
+        # Separate: a session's statistics of an STT are of no use for its TTS.
         self.stt_stats, self.tts_stats = SharedStats(), SharedStats()
         self._model_stats = SharedStats()
         self._models: dict[Spec, SpeechModel] = {}

@@ -33,7 +33,7 @@ async def open_turns(settings: Settings) -> AsyncIterator[TurnStore]:
     """Open the store for the duration of the block.
 
     Raises:
-        ConfigError: the store can't be opened; the text says why.
+        ConfigError: the store can't be opened; the text has the reason.
     """
     url = settings.records.url
     store = await (PostgresTurnStore.open(url) if url else SqliteTurnStore.open(turns_file(settings)))
@@ -47,7 +47,7 @@ async def downgrade_turns(settings: Settings, version: int) -> int:
     """Bring the tables of the turn records back to an older version; return the version that they had.
 
     Raises:
-        ConfigError: there are none, or there is no way back to that version; the text says why.
+        ConfigError: there are none, or there is no way back to that version; the text has the reason.
     """
     url = settings.records.url
     return await (

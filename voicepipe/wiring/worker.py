@@ -64,7 +64,7 @@ def packed(start: WorkerStart) -> bytes:
 
 
 def main() -> int:
-    """Serve until the supervisor says so, or is gone; return the exit status."""
+    """Serve until the supervisor requests the end, or is gone; return the exit status."""
     start: WorkerStart = pickle.load(sys.stdin.buffer)
     end = socket.socket(fileno=int(sys.argv[1]))
     end.set_inheritable(False)

@@ -74,7 +74,7 @@ def run(settings: Settings, n_workers: int, print_line: Callable[[str], None], r
     At SIGHUP all workers `read` the settings again.
 
     Raises:
-        VoicepipeError: the server or its local models could not start; the text says why.
+        VoicepipeError: the server or its local models could not start; the text has the reason.
     """
     with asyncio.Runner() as runner, logging_to():
         runner.run(serve(settings, n_workers, print_line, read))
@@ -172,7 +172,7 @@ async def _spawn(start: WorkerStart, end: socket.socket) -> WorkerProcess:
         *(sys.executable, "-m", "voicepipe.wiring.worker", str(end.fileno())),
         stdin=asyncio.subprocess.PIPE,
         pass_fds=(end.fileno(),),
-        process_group=0,  # Ctrl-C is for the supervisor alone: it lets the workers drain
+        process_group=0,  # Ctrl-C is for the supervisor alone: the workers drain first
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))},
     )
     assert process.stdin is not None

@@ -133,7 +133,7 @@ def read_session(journal: JournalFile) -> RecordedSession:
     found = replay(journal).difference
     if found is not None:
         raise NotReplayable(
-            f"event {found.event_number} at {found.now_ms} ms: this version does not do what the journal says; "
+            f"event {found.event_number} at {found.now_ms} ms: this version does not do what the journal records; "
             "replay it without --what-if to see more"
         )
     core = journal.opening.rebuilt()

@@ -27,7 +27,7 @@ _COLOURS: Final = ("#1f6feb", "#d1571b", "#1a7f37", "#8250df", "#bf3989", "#0a7e
 
 
 def svg(results: Sequence[RuleResult]) -> str:
-    """Return the chart. A dot is the p50, the line to its right ends at the p90; fixed waits are joined. A label says
+    """Return the chart. A dot is the p50, the line to its right ends at the p90; fixed waits are joined. A label has
     how many turns got no answer in time: the latencies are those of the others.
     """
     drawn = [each for each in results if each.condition == CONDITIONS[0] and each.summaries[0].latency_ms is not None]

@@ -24,7 +24,7 @@ SENTENCE_END_MS: Final = 40
 """Time from the words to the language model's score, on an idle core."""
 
 SMART_TURN_MS: Final = 60
-"""Time from the silence at which smart-turn is asked to its score: 47 ms, as they fall into frames."""
+"""Time from the silence at which smart-turn gets a request to its score: 47 ms, as they fall into frames."""
 
 OWN_SMART_TURN_AT_MS: Final = 100
 
@@ -69,7 +69,7 @@ class StrategyRule:
 
 
 class SmartTurnRule:
-    """Pipecat's use of smart-turn: one question after 200 ms, and 3 s where it says that more will come."""
+    """Pipecat's use of smart-turn: one question after 200 ms, and 3 s where its score is that more will come."""
 
     def decide(self, pause: Pause, step: PauseStep) -> Decision:
         """Return the wait. Work begins with it: Pipecat has no earlier start."""
@@ -83,7 +83,7 @@ class SmartTurnRule:
 
 
 def evidence(pause: Pause, step: PauseStep, *, smart_turn: bool = False) -> Evidence:
-    """Return what a session knows of a pause at one step: words and scores come when they would.
+    """Return what a session has of a pause at one step: words and scores come when they would.
 
     `smart_turn`: with that model's score, as with the setting `smart_turn`.
     """

@@ -25,7 +25,7 @@ PADDING_MS: Final = 200
 """Audio from before the speech that models get too."""
 
 AUDIO_SCORE_AT_MS: Final = (100, 200)
-"""The silences after which the audio model is asked: ours, and Pipecat's."""
+"""The silences after which the audio model scores: this server's, and Pipecat's."""
 
 Words = Callable[[Samples], str]
 """Returns the text of these samples, int16, (n_samples,)."""

@@ -208,7 +208,7 @@ class ConcurrentUsers:
 
 
 def unlimited_session() -> aiohttp.ClientSession:
-    """Return an HTTP client for any number of users: by default aiohttp lets the 101st connection wait forever."""
+    """Return an HTTP client for any number of users: by default the 101st connection of aiohttp waits forever."""
     return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
 
 

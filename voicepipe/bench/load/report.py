@@ -28,7 +28,7 @@ GAP_SHARE: Final = 0.05
 TOP: Final = 10
 
 MAX_SHARE: Final = 0.95
-"""A function in nearly all samples is the event loop's, and says nothing."""
+"""A function in nearly all samples is the event loop's, and no cause."""
 
 
 def table(rows: Sequence[Row]) -> Iterator[str]:

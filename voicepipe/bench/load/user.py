@@ -1,4 +1,4 @@
-"""One user of the load bench: says the same sentence turn after turn, in real time, and measures the answers."""
+"""One user of the load bench: speaks the same sentence turn after turn, in real time, and measures the answers."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class MeasuredSentence:
     """When the microphone had captured the last voiced sample, on the monotonic clock.
 
     A frame that is sent late counts from when it was due: the silence behind it is sent in a burst, and counted from
-    the sending, the answer would seem to come sooner than anybody could hear it.
+    the sending, the answer would seem to come sooner than a user could hear it.
     """
 
     first_audible_at_ms: int = 0
@@ -211,7 +211,7 @@ class LoadUser:
     def _take(self, text: str, now_ms: int) -> None:
         """Process one of the server's events; a delta of audio is read without parsing all of it."""
         head = text[:400]
-        if 'audio.delta"' in head:  # both dialects; not that of a transcript, which says `audio_transcript.delta`
+        if 'audio.delta"' in head:  # both dialects; not that of a transcript, which has `audio_transcript.delta`
             self._add_audio(sound_of(text), now_ms)
         elif '"response.done"' in head or '"error"' in head:
             self._record(json.loads(text))

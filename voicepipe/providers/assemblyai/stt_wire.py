@@ -29,7 +29,7 @@ EXPIRED: Final = 3008
 
 
 UNKNOWN_SPEAKER: Final = "UNKNOWN"
-"""The label of speech that is too short to tell whose it is."""
+"""The label of speech that is too short to have a speaker assigned."""
 
 
 class _Word(msgspec.Struct):

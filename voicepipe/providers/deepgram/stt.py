@@ -43,7 +43,7 @@ def _margins(rate_hz: int) -> Margins:
     return Margins(
         lead=rate_hz // 2,  # voice detection takes 100 to 250 ms; the same again for imprecise word times
         trailing=rate_hz // 5,  # a pause is flushed some 100 ms after the last voiced sample
-        too_short=rate_hz // 2,  # unverified: the docs say "no significant amount of audio", without a figure
+        too_short=rate_hz // 2,  # unverified: the docs have "no significant amount of audio", without a figure
     )
 
 

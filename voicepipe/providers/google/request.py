@@ -76,7 +76,7 @@ def _format(address: ProviderAddress, request: ModelRequest, left_out: frozenset
 
 
 def contents(request: ModelRequest, signatures: ThoughtSignatures) -> list[dict[str, Any]]:
-    """Return the conversation of a request, without what the system says."""
+    """Return the conversation of a request, without the system's messages."""
     names = {m.call_id: m.name for m in request.messages if isinstance(m, Called)}
     signed = not _OLDER.match(request.model)
     return [_content(speech, names, signatures, signed) for speech in speeches(request.messages)]
@@ -130,8 +130,8 @@ def declared(address: ProviderAddress, function: Function) -> dict[str, Any]:
 
 
 def _calling(request: ModelRequest) -> dict[str, Any]:
-    """Source: Gemini API, "Function calling modes". Of all modes that call functions, `AUTO` alone lets the arguments
-    differ from the schema.
+    """Source: Gemini API, "Function calling modes". Of all modes that call functions, only with `AUTO` may the
+    arguments differ from the schema.
     """
     choice = request.tool_choice
     is_strict = any(function.strict for function in request.functions)

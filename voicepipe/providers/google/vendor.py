@@ -34,7 +34,7 @@ VENDOR: Final = Vendor(
             models="gemini-2.5-flash-native-audio*",
             kind="gemini_live",
             input_format="PCM16 16 kHz",
-            interrupted="another connection, which is told what was heard",
+            interrupted="another connection, which gets what was played",
             price=SpeechPrice(text=Price(0.5, 2.0), audio=Price(3.0, 12.0)),
             source="Gemini API pricing, native audio, 2025",
         ),

@@ -72,7 +72,7 @@ class LocalModel:
 
     @asynccontextmanager
     async def open(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[ModelEvent]]:
-        """Ask the model. When the conversation does not fit the context, its oldest messages are left out.
+        """Send the request. When the conversation does not fit the context, its oldest messages are left out.
 
         Raises:
             StageError: another model was requested, a forced call or a picture; the engine refused, stalled or broke.

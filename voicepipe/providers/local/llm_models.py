@@ -54,4 +54,4 @@ answers: 39 of the 50 questions that chose the examples, 32 of 50 others (36 and
 some 15 s of speech."""
 
 GGUF: Final = LlmProfile(context_tokens=4096, output_tokens=200)
-"""Any other file: its model follows instructions and knows when to stop."""
+"""Any other file: its model follows instructions and ends its answer itself."""

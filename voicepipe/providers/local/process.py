@@ -151,7 +151,7 @@ class LocalEngine:
         """Take a lease, starting the engine if there is none, and wait until it has loaded."""
         try:
             async with answered_within(self._ready_timeout_ms):
-                while not await self._try_attach():  # noqa: ASYNC110 - no event tells what another process does
+                while not await self._try_attach():  # noqa: ASYNC110 - no event reports what another process does
                     await asyncio.sleep(_RETRY_S)
         except TimeoutError as error:
             raise _broken(f"the engine process was not ready in {self._ready_timeout_ms} ms") from error

@@ -277,7 +277,7 @@ class VendorSocket:
         while (message := await self._next()) is not None:
             await connection.send(wrap(message) if wrap is not None and isinstance(message, bytes) else message)
             if self._waiting:
-                await asyncio.sleep(0)  # a backlog lets other tasks run
+                await asyncio.sleep(0)  # a backlog leaves time for other tasks
 
     async def _next(self) -> bytes | str | None:
         """Return what to send now: queued messages, or the keep-alive after enough idle time; None when it is over."""

@@ -142,7 +142,7 @@ class _Answer:
 
         self.calls: list[HistoryEntry] = []
         self.is_left = False
-        """The session wants no more of it."""
+        """The session needs no more of it."""
 
         self._address = address
         self._events: asyncio.Queue[wire.VendorEvent | StageError] = asyncio.Queue(MAX_EVENTS)

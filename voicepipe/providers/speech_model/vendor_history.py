@@ -54,7 +54,7 @@ class HistoryChanges:
 
 
 def instructions_of(request: ModelRequest) -> str:
-    """Return all that the system says, in one text: the model reads it anew for each answer."""
+    """Return all system messages, in one text: the model reads it anew for each answer."""
     system = (each for each in request.messages if isinstance(each, Content) and each.role == "system")
     return "\n\n".join(text for each in system if (text := text_of(each)))
 

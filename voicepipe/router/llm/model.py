@@ -166,7 +166,7 @@ class _OpenedAnswer(AbstractAsyncContextManager[AsyncIterator[ModelEvent]]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._answer.close()
-        # The group has to know of a cancellation, which may be its own. Anything else that the consumer has raised
+        # The group has to get a cancellation, which may be its own. Anything else that the consumer has raised
         # comes out as it was: the group would wrap it.
         is_cancelled = isinstance(error, asyncio.CancelledError)
         try:

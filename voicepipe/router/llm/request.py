@@ -36,7 +36,8 @@ routed = lru_cache(64)(Routed)
 
 
 class RoutedAnswer:
-    """The events of one routed answer. Iterate it inside the task group that `begin` got. Listens to its calls."""
+    """The events of one routed answer. Iterate it inside the task group that `begin` got. Gets the events of its
+    calls."""
 
     def __init__(
         self,
@@ -105,7 +106,7 @@ class RoutedAnswer:
         self._judge_task = group.create_task(judging, name=f"judge-{candidate.spec}")
 
     def _judged(self, complexity: Complexity) -> None:
-        """Prefer a better model if the question is harder than its words say; too late, it changes nothing."""
+        """Prefer a better model if the question is harder than its words show; too late, it changes nothing."""
         now_ms = clock.monotonic_ms()
         if (better := self._pool.better(self._query, complexity, now_ms)) is not None:
             self._runner.prefer(better, self._pool.options.deadline_ms - HOLD_MARGIN_MS)
@@ -315,7 +316,7 @@ class RoutedAnswer:
         first = self._pool.candidates[0]
         share = 0.0
         if self._decision.is_known:
-            # A first choice that was not asked has had no chance to show its cache: the cap must hold if it has one.
+            # A first choice without a request has had no chance to show its cache: the cap must hold if it has one.
             unknown = 0.0 if any(attempt.candidate is first for attempt, _ in costs) else CACHED_SHARE
             share = self._stats.cached_shares.get(first.spec, unknown)
         alone_usd = first.cost_usd(*tokens, cached_share=share)

@@ -116,7 +116,7 @@ class RoutedSpeech:
         return self._current(await self._events.next())
 
     def _current(self, event: SpeechEvent) -> SpeechEvent:
-        """Return the event with the text that was handed over while it waited: its consumer did not know of it."""
+        """Return the event with the text that was handed over while it waited: its consumer did not have it."""
         speaker = self._speaker
         if speaker is None or not isinstance(event, ProviderChanged) or event.provider != speaker.spec:
             return event
@@ -131,7 +131,7 @@ class RoutedSpeech:
     # --- the race for the first audio ---------------------------------------------------------
 
     def start(self, attempt: Attempt) -> None:
-        """Let the synthesizer of an attempt say all clauses so far, and those that follow."""
+        """Let the synthesizer of an attempt speak all clauses so far, and those that follow."""
         self._run(SynthesizerCall(attempt, self._speakers[attempt.candidate.spec], self._voice), self._clauses)
 
     def _run(self, call: SynthesizerCall, clauses: Sequence[str]) -> None:
@@ -225,7 +225,7 @@ class RoutedSpeech:
     # --- the rest of a turn -------------------------------------------------------------------
 
     def _go_on(self) -> None:
-        """Let another synthesizer say what is left, from the word that was cut on."""
+        """Let another synthesizer speak what is left, from the word that was cut on."""
         rest = self._progress.go_on(self._clauses)
         if rest is None and self._finished:
             self._end()  # it broke behind its last word

@@ -28,7 +28,7 @@ _REPOSITORY_LINK: Final = re.compile(r"\.\./\.\./[A-Z_]+(\.md)?")
 _DIAGRAM: Final = re.compile(r"mermaid (\w+)")
 _DRAWING: Final = (
     '<figure><div class="wide" tabindex="0" role="region" aria-label="Diagram"><img src="/web/diagrams/{name}.svg" '
-    'alt="State diagram; the text below it says the same" /></div>'
+    'alt="State diagram; the text below it has the same content" /></div>'
     "<details><summary>The diagram as text</summary>"
 )
 

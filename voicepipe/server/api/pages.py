@@ -1,4 +1,4 @@
-"""Serve the pages: files of the package's own `web` folder, under a policy that lets them load nothing else."""
+"""Serve the pages: files of the package's own `web` folder, under a policy by which they load nothing else."""
 
 from __future__ import annotations
 

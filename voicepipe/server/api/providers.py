@@ -35,7 +35,7 @@ async def list_providers(request: web.Request) -> web.Response:
 
 
 def own_providers(context: ServerContext) -> dict[str, Any]:
-    """Return the status of each provider and the counts of the response cache, as this process knows them."""
+    """Return the status of each provider and the counts of the response cache, as this process has them."""
     return {
         "data": [_wire(each) for each in context.healths()],
         "response_cache": _response_cache(context.response_cache),

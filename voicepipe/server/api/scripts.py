@@ -23,7 +23,7 @@ VENDOR: Final = "vendor"
 """The folder with scripts of others, which are served as they are, with their licences in them."""
 
 _COMMENT: Final = re.compile(r"^[ \t]*(?:/\*\*.*?\*/[ \t]*$|//[^\n]*)", re.DOTALL | re.MULTILINE)
-"""A comment that begins a line. A type inside an expression stays: telling it from a string takes a parser."""
+"""A comment that begins a line. A type inside an expression stays: only a parser distinguishes it from a string."""
 
 _IMPORT: Final = re.compile(r'^import \{([^}]*)\} from "\./([\w.-]+)";$', re.MULTILINE)
 _EXPORT: Final = re.compile(r"^export (?=(?:async )?(?:function|class|const)\*? (\w+))", re.MULTILINE)

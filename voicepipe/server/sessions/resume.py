@@ -65,7 +65,7 @@ class OtherSessions(Protocol):
 
 
 class Resumptions:
-    """The connections that want to continue a session. Belongs to one event loop."""
+    """The connections that request to continue a session. Belongs to one event loop."""
 
     def __init__(self) -> None:
         self.waiting = WaitingConnections()

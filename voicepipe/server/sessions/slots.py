@@ -46,7 +46,7 @@ class Slots:
         self._cluster, self._max_sessions = cluster, max_sessions
         self._machine = f"{MACHINE}/{node}" if node else MACHINE
         self.owner = f"process-{secrets.token_hex(8)}"
-        """This process, as the shared store knows it."""
+        """This process, as the shared store names it."""
 
         # bounded: sessions that ended while the store was busy, which lasts seconds
         self._unreleased: set[str] = set()

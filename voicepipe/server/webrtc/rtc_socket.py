@@ -197,7 +197,7 @@ class RtcSocket:
         self._session, self._speech_interrupts = session, events.speech_interrupts(session)
 
     def _stop_playout(self, response_id: str | None = None) -> None:
-        """Stop playing, and truncate the item that was playing: over WebRTC the server knows how much was played."""
+        """Stop playing, and truncate the item that was playing: over WebRTC the server measures how much was played."""
         part = self.playout.clear(response_id)
         if part is not None:
             fields = {"item_id": part.item_id, "content_index": part.content_index, "audio_end_ms": part.played_ms}

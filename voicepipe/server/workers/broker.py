@@ -106,7 +106,7 @@ class ConnectedWorker:
             self.given_ms.popleft()
 
     def ping(self) -> None:
-        """Ask for a sign of life, once it listens: before that it may load for long."""
+        """Request an answer to a ping, once it listens: before that it may load for long."""
         if self.owner:
             self.n_unanswered += 1
             self.send(Ping())

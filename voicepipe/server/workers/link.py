@@ -68,7 +68,7 @@ class WorkerLink:
         """`index`: 0 to `n_workers` - 1; a worker that replaces another has its index."""
         self.index, self.n_workers, self._tasks = index, n_workers, tasks
         self.stopped = asyncio.Event()
-        """Set when the worker must end: the supervisor says so, or has died."""
+        """Set when the worker must end: the supervisor requests it, or has died."""
 
         self.watched = False
         """Whether any worker has readers of the live feed."""

@@ -251,7 +251,7 @@ class RelayedSocket:
         """Whether either side sent a close frame."""
 
         self.gone = False
-        """Whether the connection is closed, as far as this worker knows."""
+        """Whether the connection is closed, by what this worker has received."""
 
         self.has_message = False
         """Whether a message has come that was not received: each is requested, so none."""

@@ -15,7 +15,7 @@ from voicepipe.telemetry.live_feed import Feed, Kind
 class SharedAttempts(FailedAttempts):
     """Counts the unknown credentials of an address in all workers.
 
-    Another worker knows of one before it gets a connection that came later. On connections that are open already, an
+    Another worker counts one before it gets a connection that came later. On connections that are open already, an
     address may try a few more within the same millisecond.
     """
 

@@ -157,7 +157,7 @@ def _list(found: Any) -> list[Any]:
 def _object(found: Any) -> Any:
     kind = _kinds().get(str(found.get("is"))) if isinstance(found, dict) else None
     if kind is None:
-        raise ValueError(f"expected something that this version knows, got {found!r:.60}")
+        raise ValueError(f"expected something that this version reads, got {found!r:.60}")
     hints = _stored_hints(kind)
     try:
         given = ((*hints[stored], each) for stored, each in found.items() if stored in hints)

@@ -27,7 +27,7 @@ _PIECE_FRAMES: Final = 1 << 18
 class WorkFile:
     """Two channels of 16-bit PCM, written at any place; what was not written is silent.
 
-    The file is locked while it is open, so that another process knows whether its owner still lives.
+    The file is locked while it is open, so that another process detects whether its owner still runs.
     """
 
     def __init__(self, path: Path, *, is_new: bool = True) -> None:

@@ -47,7 +47,7 @@ def condition(project: str, query: TurnFilter) -> Work[Condition]:
         where += f" AND t.{column} = ?"
         values.append(value)
     if query.arm:
-        where += " AND t.arm <> ''"  # lets the database use the index of only these turns
+        where += " AND t.arm <> ''"  # so that the database uses the index of only these turns
     if query.user:
         where += " AND t.user_id <> ''"
     if query.model is not None:

@@ -248,7 +248,7 @@ async def _migrate(connection: Connection) -> None:
         elif version > VERSION:
             raise ConfigError(
                 f"records.url: the tables have version {version}, made by a newer voicepipe; "
-                f"this one knows versions up to {VERSION}"
+                f"this one reads versions up to {VERSION}"
             )
 
 

@@ -143,7 +143,7 @@ def statements_back(present: int, target: int) -> tuple[str, ...]:
     """
     if present > VERSION:
         raise ConfigError(
-            f"the tables have version {present}, made by a newer voicepipe; this one knows versions up to {VERSION}"
+            f"the tables have version {present}, made by a newer voicepipe; this one reads versions up to {VERSION}"
         )
     if not OLDEST <= target <= present:
         raise ConfigError(f"expected a version from {OLDEST} to {present}, which the tables have, got {target}")

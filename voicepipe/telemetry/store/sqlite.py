@@ -118,7 +118,7 @@ class _ConnectionThread:
                     raise RecordRefused(f"turns: {why}") from why
                 raise StoreError(f"turns: {why}", kind_of(why)) from why
 
-        self._opened()  # once closed there is no thread to ask
+        self._opened()  # once closed there is no thread for the request
         return await asyncio.get_running_loop().run_in_executor(self._thread, guarded)
 
     async def close(self) -> None:

@@ -123,7 +123,7 @@ def migrate(connection: sqlite3.Connection) -> None:
         if version > VERSION:
             raise ConfigError(
                 f"this database has version {version}, made by a newer voicepipe; "
-                f"this one knows versions up to {VERSION}"
+                f"this one reads versions up to {VERSION}"
             )
         if version < VERSION:
             for statement in _FROM.get(version, _NEW):

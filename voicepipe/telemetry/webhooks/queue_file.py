@@ -122,7 +122,7 @@ def _opened(path: Path) -> sqlite3.Connection:
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version > len(MIGRATIONS):
-        raise ConfigError(f"{path} has version {version}, made by a newer voicepipe; this one knows {len(MIGRATIONS)}")
+        raise ConfigError(f"{path} has version {version}, made by a newer voicepipe; this one reads {len(MIGRATIONS)}")
     for statement in (each for statements in MIGRATIONS[version:] for each in statements):
         connection.execute(statement)
     connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")

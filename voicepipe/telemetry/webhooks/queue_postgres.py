@@ -81,7 +81,7 @@ async def _migrate(connection: Connection) -> None:
         if version > len(MIGRATIONS):
             raise ConfigError(
                 f"records.url: the tables of webhooks have version {version}, made by a newer voicepipe; "
-                f"this one knows versions up to {len(MIGRATIONS)}"
+                f"this one reads versions up to {len(MIGRATIONS)}"
             )
         for statement in (each for statements in MIGRATIONS[version:] for each in statements):
             await connection.execute(statement)

@@ -19,7 +19,7 @@ SEED = 20_261_121
 
 
 class CountsCalls(Protocol):
-    """A fake that knows its open connections."""
+    """A fake that lists its open connections."""
 
     calls: list[SttConnection]
 

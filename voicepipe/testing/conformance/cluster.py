@@ -44,7 +44,7 @@ def claims_of(
 
 
 async def nothing_is_revoked_at_first(open_cluster: OpenCluster) -> None:
-    """An empty cluster knows no revocation."""
+    """An empty cluster has no revocation."""
     async with open_cluster() as cluster:
         assert not await cluster.is_revoked(claims_of())
 
@@ -113,7 +113,7 @@ async def a_waiting_watch_is_woken(open_cluster: OpenCluster) -> None:
 
         async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
             watches = [group.create_task(first(), name=f"watch-{n}") for n in range(2)]
-            await asyncio.sleep(0)  # lets both begin to wait
+            await asyncio.sleep(0)  # both begin to wait
             await cluster.revoke(revocation, now_s=NOW_S)
         assert [watch.result() for watch in watches] == [revocation, revocation]
 

@@ -22,7 +22,7 @@ ARI_PASSWORD: Final = "ari-password"
 NUMBER: Final = "+493012345"
 
 XOFF_FRAMES: Final = 900
-"""Frames of 20 ms in the queue from which on Asterisk asks for a pause; from 1,000 on it drops what comes."""
+"""Frames of 20 ms in the queue from which on Asterisk requests a pause; from 1,000 on it drops what comes."""
 
 MAX_MESSAGE_BYTES: Final = 65_500
 
@@ -126,7 +126,7 @@ async def calling(
 
 
 async def outcome(http: aiohttp.ClientSession, url: str, call: AsteriskCall, secret: str) -> str:
-    """Ask where a call goes whose WebSocket the server has closed; return the number, or nothing."""
+    """Request where a call goes whose WebSocket the server has closed; return the number, or nothing."""
     status, number = await curl(http, f"{url}/next", {"call": call.call_id}, secret)
     assert status == 200
     return number

@@ -24,7 +24,7 @@ PATH = "/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateCo
 
 
 class FakeGeminiLive(FakeSpeechVendor):
-    """A call's `items` are its turns: what was told, heard, said and returned."""
+    """A call's `items` are its turns: its input, the user's words, its answers and results."""
 
     turn_complete = True
     """Whether an answer's `turnComplete` follows at once; otherwise only before the next one, as behind a playback."""

@@ -73,7 +73,7 @@ class FakeMcpServer:
         await self.unplug()
 
     async def plug_in(self) -> None:
-        """Listen, on the earlier port if there was one. It knows no session of before."""
+        """Listen, on the earlier port if there was one. It has no session of before."""
         self._sessions.clear()
         app = web.Application()
         app.router.add_post("/mcp", self._answer)

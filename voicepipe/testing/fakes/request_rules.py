@@ -62,7 +62,7 @@ class RequestRules:
     """Further required headers."""
 
     refuses: frozenset[str] = frozenset()
-    """Fields that the vendor knows and refuses."""
+    """Fields that the vendor recognises and refuses."""
 
     needs: frozenset[str] = frozenset()
     max_tokens_field: str = "max_tokens"
@@ -141,7 +141,7 @@ _KNOWN = frozenset(
         "reasoning_effort",
     }
 )
-"""The fields of OpenAI's chat completions that this package knows."""
+"""The fields of OpenAI's chat completions that this package recognises."""
 
 
 def check_fields(rules: RequestRules, body: Mapping[str, Any]) -> str | None:

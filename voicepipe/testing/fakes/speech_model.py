@@ -1,6 +1,6 @@
 """A speech-to-speech vendor on a local socket: the parts that all of their protocols have.
 
-A vendor's own fake says what a message means. Everything that was received is stored, so that a test can look at it.
+A vendor's own fake decides what a message means. Everything that was received is stored, so that a test can look at it.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class FakeSpeechVendor(FakeWsVendor[SpeechCall]):
         return self.cues[0] if len(self.cues) == 1 else self.cues.popleft()
 
     async def fault(self, call: SpeechCall, fault: Fault | None, n_pieces: int) -> None:
-        """Do what the cue says at this piece of its audio.
+        """Do what the cue names at this piece of its audio.
 
         Raises:
             Ended: the answer is over.

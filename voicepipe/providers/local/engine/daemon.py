@@ -111,7 +111,7 @@ class Daemon:
             self._leases.discard(writer)
 
     async def _report_load(self) -> None:
-        """Tell all clients how busy the models are, until cancelled."""
+        """Report to all clients how busy the models are, until cancelled."""
         while True:
             await asyncio.sleep(wire.LOAD_S)
             load = wire.Load({stage: worker.read_load() for stage, worker in self._workers.items()})

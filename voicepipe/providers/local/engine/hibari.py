@@ -62,7 +62,7 @@ class Hibari:
 
 
 def louder(sound: npt.NDArray[np.float32]) -> Samples:
-    """Apply `GAIN`, as far as `PEAK` lets, and round to 16 bits.
+    """Apply `GAIN`, as far as `PEAK` allows, and round to 16 bits.
 
     Args:
         sound: float32, (n_samples,), full scale is 1.

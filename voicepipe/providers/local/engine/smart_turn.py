@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 
 RATE_HZ: Final = 16_000
 _SAMPLES: Final = 8 * RATE_HZ
-"""The model hears the last 8 s; before shorter audio there are zeros."""
+"""The model gets the last 8 s; before shorter audio there are zeros."""
 
 _FFT: Final = 400
 _HOP: Final = 160
