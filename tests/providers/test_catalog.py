@@ -49,8 +49,12 @@ def test_every_published_figure_and_price_has_its_source() -> None:
     models = [model for vendor in BUILT.providers.values() for model in vendor.models.values()]
     assert len(models) > 60
     for model in models:
-        assert model.figures_source or (model.ttft_p50_ms is None and model.tokens_per_s is None)
-        assert model.source or (model.input_usd_per_million or 0) == 0
+        assert model.figures_source or (model.ttft_p50_ms is None and model.tokens_per_s is None), (
+            f'{model.name}: add figures = "...", the source of its published speed'
+        )
+        assert model.source or (model.input_usd_per_million or 0) == 0, (
+            f'{model.name}: add source = "...", the source of its price'
+        )
 
 
 def test_every_published_speed_is_a_prior_or_stands_beside_one() -> None:

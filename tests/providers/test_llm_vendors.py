@@ -46,7 +46,10 @@ TOOLS = (
 
 
 def test_every_vendor_has_its_rules() -> None:
-    assert set(VENDOR_RULES) == set(VENDORS)
+    without = set(VENDORS) - set(VENDOR_RULES)
+    assert not without, f"add a row to VENDOR_RULES in voicepipe/testing/fakes/vendor_rules.py: {sorted(without)}"
+    unknown = set(VENDOR_RULES) - set(VENDORS)
+    assert not unknown, f"rules of vendors that no catalog.toml has: {sorted(unknown)}"
 
 
 def settings_of(name: str, rules: RequestRules, vendor: FakeVendor) -> ProviderSettings:

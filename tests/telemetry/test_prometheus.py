@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+import voicepipe
 from voicepipe.telemetry.event_loop import CPU_EDGES_MS, LAG_EDGES_MS, EventLoopFigures
 from voicepipe.telemetry.metrics.catalog import COUNTED, CURRENT, FAMILIES, MAX_NAME_CHARS, OTHER, PREFIX, Names, Sample
 from voicepipe.telemetry.metrics.prometheus import MAX_OTHER_ACTIONS, MAX_OTHER_AGENTS, MAX_OTHER_PROVIDERS, Metrics
@@ -194,6 +197,15 @@ def test_declared_metrics_are_exported() -> None:
             family.help,
             set(family.labels),
         )
+
+
+def test_each_current_metric_is_sampled_by_a_component() -> None:
+    """A row of the catalog alone has no value. The two histograms of the event loop come with its figures."""
+    sampled: set[str] = set()
+    for path in Path(voicepipe.__file__).parent.rglob("*.py"):
+        sampled |= set(re.findall(r'Sample\(\s*"(\w+)"', path.read_text(encoding="utf-8")))
+    declared = {family.name for family in CURRENT if family.kind != "histogram"}
+    assert sampled == declared, f"declared and never sampled: {declared - sampled}; unknown: {sampled - declared}"
 
 
 def test_names_say_their_kind_and_their_unit() -> None:
