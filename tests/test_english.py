@@ -37,7 +37,7 @@ PERSONS_VERB: Final = re.compile(r"\b(?:told|tells?|hears|asks?|asked)\b", re.IG
 """What a person does; a component receives, reports, calls and requests."""
 
 PERSONIFIED: Final = re.compile(
-    r"(?<!\.)\b(?:told|tells?|hears|asks?|asked|knows|knew|wants|wanted|says|lets|speaks to|listens (?:for|to))\b",
+    r"(?<!\.)\b(?:told|tells?|hears|asks?|asked|knows?|knew|wants?|wanted|says|lets|speaks to|listens (?:for|to))\b",
     re.IGNORECASE,
 )
 """The same, and what a component has, requires or allows instead."""
@@ -193,15 +193,25 @@ def comments(source: str) -> Iterator[tuple[int, str]]:
             yield token.start[0], token.string
 
 
-def test_docstrings_and_comments_personify_no_component() -> None:
+def test_docstrings_comments_and_errors_personify_no_component() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line} {part}"
         for path in SOURCES
         for source in [path.read_text(encoding="utf-8")]
-        for line, text in (*explanations(source), *comments(source))
+        for line, text in (*explanations(source), *comments(source), *error_texts(source))
         for part in personified(text)
     ]
     assert not found, "\n".join([f"{len(found)} texts", *found])
+
+
+def test_pages_personify_no_component() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line} {part}"
+        for path in PAGES
+        for line, text in sentences(path.read_text(encoding="utf-8"))
+        for part in personified(text)
+    ]
+    assert not found, "\n".join([f"{len(found)} sentences", *found])
 
 
 @pytest.mark.parametrize(

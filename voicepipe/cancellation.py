@@ -19,7 +19,7 @@ _Result = TypeVar("_Result")
 def closed_after(limit_s: float, work: Coroutine[Any, Any, _Result]) -> Generator[Any, Any, _Result]:
     """Return or raise what `work` does; `limit_s` and `GRACE_S` later it is closed where it waits.
 
-    For use in `asyncio.timeout(limit_s)`, which waits for as long as `work` swallows its cancellation. A cancellation
+    For use in `asyncio.timeout(limit_s)`, which waits for as long as `work` ignores its cancellation. A cancellation
     before the limit is handed to `work` as ever: its own time limits cancel its task, too.
 
     Raises:

@@ -37,7 +37,7 @@ class UnknownCredential(AuthError):
 
 
 class ProtocolError(VoicepipeError):
-    """A client sent something that we can't read. The connection lives on.
+    """A client sent something that we can't read. The connection stays open.
 
     `field` is the dotted path of what was wrong (`session.audio.input.format.type`), or None
     when the message as a whole was; `code` is the wire's error code.

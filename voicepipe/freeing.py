@@ -1,7 +1,7 @@
 """Free memory at the end of its work, before the garbage collector's oldest generation runs.
 
 Two things would keep it: parts that hold the whole that holds them, and exceptions that are held by what their
-traceback holds, which `asyncio.TaskGroup` leaves behind each time it is cancelled or fails.
+traceback holds. `asyncio.TaskGroup` leaves such exceptions each time it is cancelled or fails.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _LEAVING: Final = asyncio.TaskGroup.__aexit__.__code__
 
 
 def _empty_frames(error: BaseException) -> None:
-    """Empty the frames of task groups that were left by this; no others, which may be of a task that lives on."""
+    """Empty the frames of task groups that were left by this; no others, which may be of a task that continues."""
     trace = error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code is _LEAVING:

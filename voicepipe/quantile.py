@@ -1,9 +1,9 @@
 """Quantiles of latencies that can be added up: p50, p95 and p99 without keeping the values.
 
 A sketch counts values in buckets whose edges grow by the factor `GAMMA`; bucket `i` holds what lies
-in `(GAMMA**(i-1), GAMMA**i]`. Answering with the point of a bucket that is relatively as far from
-both its edges bounds the error of every quantile by `(GAMMA - 1) / (GAMMA + 1)`, whatever the values'
-distribution, and two sketches merge by adding their counts, without loss.
+in `(GAMMA**(i-1), GAMMA**i]`. A quantile is the point of its bucket that is
+relatively as far from both edges. So its error is at most `(GAMMA - 1) / (GAMMA + 1)` for any
+distribution of the values. Two sketches merge by adding their counts, without loss.
 
 Source: Masson, Rim, Lee, "DDSketch: A Fast and Fully-Mergeable Quantile Sketch with
 Relative-Error Guarantees", PVLDB 12(12), 2019, section 2.

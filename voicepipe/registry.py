@@ -67,4 +67,4 @@ class ProviderSettings:
     """Whether its STT gets a telephone's audio as it comes, where the adapter can send it so."""
 
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    """What only this kind understands, as (name, value) pairs. Never logged: a kind may keep a secret there."""
+    """What only this kind has, as (name, value) pairs. Never logged: a kind may keep a secret there."""

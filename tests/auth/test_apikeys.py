@@ -50,7 +50,7 @@ def test_a_key_with_a_wrong_secret_is_unknown(keys: ApiKeys) -> None:
     first, second = keys.create("shop", now_s=0).text, keys.create("shop", now_s=0).text
     crossed = first[: len("vp_shop_") + 8] + second[len("vp_shop_") + 8 :]
     for wrong in (crossed, first.replace("vp_shop_", "vp_rival_"), "vp_shop_" + "A" * 51):
-        with pytest.raises(AuthError, match=r"^Incorrect API key provided\. This server doesn't know it") as refused:
+        with pytest.raises(AuthError, match=r"^Incorrect API key provided\. This server doesn't have it") as refused:
             keys.find(wrong)
         assert (refused.value.code, refused.value.status) == ("invalid_api_key", 401)
 

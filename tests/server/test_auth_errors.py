@@ -80,7 +80,7 @@ async def test_a_token_signed_with_the_public_key_as_secret_is_refused(serve: An
 async def test_a_token_of_an_unknown_key_is_refused(serve: Any) -> None:
     async with serve() as server:
         token = server.forge(header={"kid": "hs-evil"}, key=b"x" * 32)
-        await refused_everywhere(server, token, "unknown_key", "Ask the backend of this server for a new one")
+        await refused_everywhere(server, token, "unknown_key", "Request a new one from this server's backend")
 
 
 async def test_a_token_of_a_known_key_with_another_secret_is_refused(serve: Any) -> None:

@@ -46,7 +46,7 @@ NAMES: Final = {
     "vi": "Vietnamese",
     "zh": "Chinese",
 }
-"""The first part of a tag -> the language's name, as LLMs know it. Source: ISO 639-1."""
+"""The first part of a tag -> the language's name, as LLMs read it. Source: ISO 639-1."""
 
 
 def name_of(tag: str) -> str:

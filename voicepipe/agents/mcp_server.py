@@ -85,7 +85,7 @@ class McpConnection:
                 await asyncio.sleep(wait_s * random.uniform(0.8, 1.2))
 
     def stop(self) -> None:
-        """Connect no more. A task group of `mcp` that fails at the same moment swallows the task's cancellation."""
+        """Connect no more. A task group of `mcp` that fails at the same moment drops the task's cancellation."""
         self._is_stopping = True
 
     def end(self) -> None:
@@ -173,7 +173,7 @@ def _within_limits(tools: Iterable[McpTool]) -> Iterator[McpTool]:
 
 
 _LOST: Final = frozenset((-32000, -32600))
-"""Codes with which `mcp` reports a connection that was closed, and a session that the server does not know any more."""
+"""Codes with which `mcp` reports a connection that was closed, and a session that the server has no more."""
 
 
 @asynccontextmanager

@@ -151,7 +151,7 @@ class _Children:
     def start(self, number: int, line: socket.socket, control: socket.socket) -> None:
         try:
             pid = os.fork()
-        except OSError:  # too many processes: the server sees the socket close
+        except OSError:  # too many processes: the socket closes at the server
             line.close()
             return
         if pid:

@@ -229,7 +229,7 @@ def _basis(basis: Weights) -> Weights:
 def _convolutions(weights: dict[str, Weights]) -> tuple[Weights, ...]:
     kernels = [weights[f"model.encoder.{n}.reparam_conv.weight"] for n in range(4)]
     biases = [weights[f"model.encoder.{n}.reparam_conv.bias"] for n in range(4)]
-    # The third convolution sees a frame of zeros before its two, the fourth on either side of its one: these taps
+    # The third convolution gets a frame of zeros before its two, the fourth on either side of its one: these taps
     # are dropped.
     kernels[2], kernels[3] = kernels[2][:, :, 1:], kernels[3][:, :, 1:2]
     return tuple(_with_bias(_by_tap(kernel), bias) for kernel, bias in zip(kernels, biases, strict=True))

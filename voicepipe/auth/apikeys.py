@@ -104,7 +104,7 @@ class KeyTable:
         same = hmac.compare_digest(digest, _digest(secret))
         if key is None or not same:
             raise UnknownCredential(
-                f"{INCORRECT_KEY} This server doesn't know it. 'voicepipe keys list' shows its keys by their first "
+                f"{INCORRECT_KEY} This server doesn't have it. 'voicepipe keys list' shows its keys by their first "
                 "letters, 'voicepipe keys create' makes a new one."
             )
         if key.revoked_at_s is not None:

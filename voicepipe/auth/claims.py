@@ -92,7 +92,7 @@ class Claims(
     scopes: tuple[str, ...] = TOKEN_DEFAULT
     limits: Limits = Limits()
     routing: dict[Annotated[str, Meta(max_length=64)], Name] = msgspec.field(default_factory=dict)
-    """Free names and values that routing rules may look at: `{"tier": "gold"}`."""
+    """Free names and values that routing rules may read: `{"tier": "gold"}`."""
 
     locks: tuple[Lock, ...] = ()
     key_id: Annotated[str, Meta(max_length=128)] = ""

@@ -31,7 +31,7 @@ class FileCache(Generic[T]):
         self._state, self._health = state, health
         self._lock = threading.Lock()
         self._found: tuple[bytes, T] | None = None
-        """The file's state, and what was read in it: replaced together, since threads look at both."""
+        """The file's state, and what was read in it: replaced together, since threads read both."""
 
         self._retry_ms: int | None = None
         """When a file that cannot be read is tried again; None: it can be read."""

@@ -15,7 +15,7 @@ from voicepipe.auth.request_credentials import Handshake
 
 ProxyHeader = Literal["x-forwarded", "forwarded"]
 """The header that the proxy writes: `X-Forwarded-For` and `-Proto`, or `Forwarded` (RFC 7239). The other header is not
-read: a proxy passes on headers that it does not know, so the sender could have written it.
+read: a proxy passes on headers that it does not handle, so the sender could have written it.
 """
 
 _PAIR: Final = re.compile(r'\s*(?P<name>[A-Za-z-]+)=(?:"(?P<quoted>[^"]*)"|(?P<bare>[^\s;,"]*))\s*')

@@ -158,7 +158,7 @@ def _key_for(text: str, keyring: Keyring) -> VerifyingKey:
     if key is None:
         raise UnknownCredential(
             f"This server doesn't have the key {kid[:64]!r} that signed the client secret: it was removed after a "
-            "rotation, or another server minted the secret. Ask the backend of this server for a new one.",
+            "rotation, or another server minted the secret. Request a new one from this server's backend.",
             code="unknown_key",
         )
     if key.algorithm != algorithm:

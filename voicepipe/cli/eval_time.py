@@ -34,7 +34,7 @@ def refuse_running_server(options: EvalOptions) -> None:
 
 
 def refuse_outside_server(settings: Settings) -> None:
-    """Refuse settings whose server receives data of another process at times that the eval does not know.
+    """Refuse settings whose server receives data of another process at times that the eval can't determine.
 
     Raises:
         ConfigError: the text has the setting and the reason.

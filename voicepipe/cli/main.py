@@ -58,7 +58,7 @@ def _command(name: str) -> Callable[[Any], int]:
 
 
 def _reader_gone() -> int:
-    # Otherwise Python would complain again when it flushes stdout at exit.
+    # Otherwise Python would report it again when it flushes stdout at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return BROKEN_PIPE
 

@@ -138,8 +138,8 @@ class Call:
     async def turn(self, sound: Samples, *, timeout_ms: int = ANSWER_TIMEOUT_MS) -> Answer:
         """Send a recording in real time, then silence until the answer is complete.
 
-        A turn in which the agent calls tools ends with the answer to their results, and one whose answer failed with
-        the apology, if there is one. Answers of other turns, such as a greeting, are left out.
+        A turn in which the agent calls tools ends with the answer to their results. A turn whose answer failed ends
+        with the apology, if there is one. Answers of other turns, such as a greeting, are left out.
 
         Args:
             sound: int16, (n_samples,), 24 kHz.
@@ -165,8 +165,8 @@ class Call:
         """Send a text message, and return the answer. The latency counts from the message, and to the first text in a
         session without audio.
 
-        A turn in which the agent calls tools ends with the answer to their results, and one whose answer failed with
-        the apology, if there is one. Answers of other turns, such as a greeting, are left out.
+        A turn in which the agent calls tools ends with the answer to their results. A turn whose answer failed ends
+        with the apology, if there is one. Answers of other turns, such as a greeting, are left out.
 
         Raises:
             NoAnswer: no answer came; the error has how far the server got.

@@ -75,7 +75,7 @@ class Connection:
         """Returns the events to send once the session is resumed."""
 
         self.recent_events: Callable[[], list[dict[str, Any]]] = list
-        """Returns the client's events that another node may not know."""
+        """Returns the client's events that another node may not have."""
 
     @property
     def sent_samples(self) -> int:

@@ -2,7 +2,7 @@
 
 After a resumption the server repeats the events that the client missed, and so confirms what it received. Then the
 client repeats what is not confirmed. If another node continues a session, the resumption has the client's latest
-events, and the node applies those that it does not know.
+events, and the node applies those that it does not have.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Delivery:
         self._recent = [event for event in self._recent if event["event_id"] not in names]
 
     def recent_events(self) -> list[dict[str, Any]]:
-        """Return the events that another node may not know, in order; see `voicepipe.resume`."""
+        """Return the events that another node may not have, in order; see `voicepipe.resume`."""
         return self._recent
 
     def moved(self, n_answers: int) -> None:

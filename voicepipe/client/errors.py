@@ -1,4 +1,4 @@
-"""Errors of a session, as the client sees them."""
+"""Errors of a session, as the client gets them."""
 
 from __future__ import annotations
 

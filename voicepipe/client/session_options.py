@@ -8,7 +8,7 @@ from typing import Any, Final
 from voicepipe.protocol.extensions import OPT_IN, Extensions
 
 EXTENSIONS: Final = Extensions(binary_audio=True, playback_reports=True, resume=True, ducking=True)
-"""A session that uses less bandwidth, reports playback, and survives a lost connection."""
+"""A session that uses less bandwidth, reports playback, and continues after a lost connection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

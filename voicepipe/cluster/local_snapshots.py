@@ -18,7 +18,7 @@ class _Stored:
     owner: str
     digest: str
     taken_with: str
-    """The digest of a secret that is good too, because the client may not know the latest; or nothing."""
+    """The digest of a secret that is good too, because the client may not have the latest; or nothing."""
 
     until_ms: int
     written_ms: int

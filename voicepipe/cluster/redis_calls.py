@@ -90,7 +90,7 @@ class RedisCalls:
             ) from None
         self._secrets = tuple(filter(None, {parts.password, unquote(parts.password or "")}))
         arguments |= {
-            # Each request has one timeout, around all of its steps. The library's own is a `wait_for`, which swallows a
+            # Each request has one timeout, around all of its steps. The library's own is a `wait_for`, which drops a
             # cancellation in Python 3.11.
             "socket_timeout": None,
             "socket_connect_timeout": START_MS / 1_000,
@@ -176,7 +176,7 @@ class RedisCalls:
         if n_sent == 1:
             writes.answered.append(number)
         elif writes is self._writes:
-            # A copy of it may still be on its way: the server must know its number for longer.
+            # A copy of it may still be on its way: the server must keep its number for longer.
             self._writes = _Writes()
         return str(answer, "utf-8")
 
@@ -230,7 +230,7 @@ class RedisCalls:
         return StoreUnavailable("unreachable", f"{self.address}: {why}")
 
     def _why(self, error: Exception) -> str:
-        """Return the error's text without the password: a server that does not know a command repeats its words."""
+        """Return the error's text without the password: a server that does not support a command repeats its words."""
         text = str(error) or type(error).__name__
         for secret in self._secrets:
             text = text.replace(secret, "***")

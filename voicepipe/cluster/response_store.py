@@ -1,7 +1,7 @@
 """The responses of `/v1/responses` that later requests go on from: a SQLite file that the processes of a machine share.
 
 It is bounded in bytes and in time. Above the bound the owner with the most bytes loses the responses that were not used
-for the longest time, so that one client does not crowd out another's.
+for the longest time. So the responses of one client do not displace another's.
 """
 
 from __future__ import annotations

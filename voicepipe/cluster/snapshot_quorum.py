@@ -1,8 +1,8 @@
 """Store the snapshots of sessions on several servers at once, so that one of them may be away: a majority decides.
 
 Each session has one owner at a time, which a fencing token names: each acquisition has a higher one, and a majority of
-the servers must accept it. Any two majorities share a server, so of two processes with the same token at most one owns
-the session, a process that has lost it can't write any more, and each acquisition finds the latest write that a
+the servers must accept it. Any two majorities share a server. So of two processes with the same token at most one owns
+the session, and a process that has lost it can't write any more. Each acquisition finds the latest write that a
 majority has. Source: Gifford, Weighted voting for replicated data (1979), with the two phases of Lamport, The part-time
 parliament (1998). One server is a majority of one.
 """

@@ -138,7 +138,7 @@ class DashboardSettings:
 
     over_allowed: Annotated[float, between(0.0001, 1)] = 0.05
     """The share of turns that may be over `budget.total_ms`. At exactly this share the error budget burns at rate 1:
-    0.05 promises that 95 of 100 turns are in time."""
+    0.05 means that 95 of 100 turns are in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +227,7 @@ class ProviderEntry:
     audio sent to the STT: an STT that receives the whole session receives the silence too."""
 
     options: Annotated[tuple[tuple[str, str], ...], SECRET_TABLE] = field(default=(), repr=False)
-    """Options that only this kind understands, as a table of names and values."""
+    """Options that only this kind has, as a table of names and values."""
 
     def connection(self) -> ProviderSettings:
         """Return what an adapter needs of the provider."""

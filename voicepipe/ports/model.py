@@ -229,7 +229,7 @@ ModelEvent = TextDelta | CallDelta | Usage | Finished | ModelConnected | ModelJo
 
 @runtime_checkable
 class FollowsPlayback(Protocol):
-    """The events of an answer whose provider looks at its audio: a router continues a stalled answer with another model
+    """The events of an answer whose provider reads its audio: a router continues a stalled answer with another model
     only when the audio runs out."""
 
     def track_playback(self, queued_ms: Callable[[], int]) -> None:

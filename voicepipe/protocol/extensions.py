@@ -47,7 +47,7 @@ class Extensions:
     """When the client is notified of speech over the agent's: once it is an interruption, or at once."""
 
     metadata: tuple[tuple[str, str], ...] = ()
-    """Names and values that routing rules for the LLM look at."""
+    """Names and values that routing rules for the LLM read."""
 
     def to_wire(self) -> dict[str, Any]:
         """Return the echo: `providerData.voicepipe` of the session object."""
@@ -152,8 +152,8 @@ class Resume(ClientExtension, tag="voicepipe.resume", frozen=True):
     """The latest items that came as a whole, in order, without the one of the last output."""
 
     sent: Annotated[tuple[msgspec.Raw, ...], msgspec.Meta(max_length=MAX_NAMED)] = ()
-    """The latest events of the client's that another node may not know, in order: each `conversation.item.create`, and
-    each `response.create` whose answer has not come as a whole. That node takes over those that it does not know."""
+    """The latest events of the client's that another node may not have, in order: each `conversation.item.create`, and
+    each `response.create` whose answer has not come as a whole. That node takes over those that it does not have."""
 
 
 _RESUME_DECODER: Final = msgspec.json.Decoder(Resume)

@@ -153,7 +153,7 @@ def _check_noise_reduction(value: object, path: str) -> None:
 
 
 def _ignore(value: object, path: str) -> None:
-    """Take any value: what the server sent and gets back, or what only some clients know."""
+    """Take any value: what the server sent and gets back, or what only some clients use."""
 
 
 _CHECKED: Final = ""

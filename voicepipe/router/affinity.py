@@ -1,4 +1,4 @@
-"""Remember for each session the provider of its last answer, and the providers that have it in their cache."""
+"""Store for each session the provider of its last answer, and the providers that have it in their cache."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 WARM_MS: Final = 300_000
-"""Time for which a provider caches an unused prompt: several promise five minutes, some ten."""
+"""Time for which a provider caches an unused prompt: several document five minutes, some ten."""
 
 MIN_CACHED_TOKENS: Final = 1_024
 """Most providers do not cache shorter prompts, and do not report this."""

@@ -1,7 +1,7 @@
 """Hints between nodes: which circuit breakers are open, and how fast the models answer. Nothing requires them.
 
 A hint counts where a node has nothing newer itself: it opens a closed circuit breaker for a model that has not
-answered here since, and it gives times of answers to models that have not answered here at all.
+answered here since. For models that have not answered here at all it has times of answers.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ STORAGE_WAIT_S: Final = 2
 """`Retry-After` while a store fails."""
 
 ABOUT_THE_REQUEST: Final = frozenset({400, 404, 413, 415, 422})
-"""Statuses with which a provider blames the request: a retry does not help."""
+"""Statuses with which a provider rejects the request: a retry does not help."""
 
 
 class NotFound(VoicepipeError):

@@ -25,7 +25,7 @@ API: Final = {
 
 NO_FRAMES: Final = "frame-ancestors 'none'"
 """The part of a policy that forbids frames. Only such an answer also gets `X-Frame-Options`, for browsers that do not
-know the policy: that header cannot name an origin."""
+support the policy: that header cannot name an origin."""
 
 METHODS: Final = "GET, POST, DELETE, OPTIONS"
 EXPOSED: Final = (

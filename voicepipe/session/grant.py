@@ -57,4 +57,4 @@ class SessionGrant:
     """The client goes on with a call whose session is gone, in which the agent has spoken: it does not greet again."""
 
     dialect: Dialect = "ga"
-    """The shape of the events that the client understands (`session.update` may still change it)."""
+    """The shape of the events that the client reads (`session.update` may still change it)."""

@@ -71,8 +71,8 @@ class Resumption:
 
     @property
     def digests(self) -> tuple[str, str] | None:
-        """Return the digest of the present secret, and that of the secret with which the session was taken over while
-        that is still good, or an empty text. None: the session can't be resumed."""
+        """Return the digest of the present secret, and that of the secret with which the session was taken over. The
+        second is empty once it is no longer good. None: the session can't be resumed."""
         connection = self._connection
         if connection is None or not connection.is_resumable:
             return None

@@ -111,7 +111,7 @@ class Answering:
 
     @classmethod
     def of(cls, shared: SharedParts, speech: SpeechSession, listening: UserInput) -> Answering:
-        """Return the agent's side of a session. `listening` gets the agent's audio, to know its echo."""
+        """Return the agent's side of a session. `listening` gets the agent's audio, to detect its echo."""
         grant, stages, ports, core, post = shared.grant, shared.stages, shared.ports, shared.core, shared.post
         prompt_builder = PromptBuilder(
             stages.model, stages.llm_model, grant, core, shared.clock, Redactor(stages.redact_for_llm)

@@ -1,4 +1,4 @@
-"""The connection to the client, as a session sees it."""
+"""The connection to the client, as a session uses it."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def _received_elsewhere(
 ) -> TurnRecord:
     """Return the record of an answer that its client has received as a whole, and of which no mark is known.
 
-    The answer is the item of the open reply, or one that the store does not know: these came in the turns' order.
+    The answer is the item of the open reply, or one that the store does not have: these came in the turns' order.
     """
     queued = [each.turn for each in state.queued]
     begun = "" if state.reply is None else state.reply.item_id

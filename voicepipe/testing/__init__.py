@@ -1,4 +1,4 @@
-"""The public test kit: fakes that fail on cue, and the promises of the ports as test suites.
+"""The public test kit: fakes that fail on cue, and the requirements of the ports as test suites.
 
 `fakes/` has a vendor on a real socket and in-process stages, both driven by the same cues. `agent_call` calls an agent
 of a Python file in a test of a few lines. `conformance/` has one suite for each port, to be run over every provider and

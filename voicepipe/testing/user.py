@@ -28,7 +28,7 @@ BINARY = "binary"
 
 
 class User:
-    """One session as its client sees it. `events` has the events; `problems` has their faults."""
+    """One session as its client receives it. `events` has the events; `problems` has their faults."""
 
     def __init__(self, line: aiohttp.ClientWebSocketResponse) -> None:
         self.line = line

@@ -1,7 +1,7 @@
 """Check a server's events on the wire: order, matching IDs, deltas that join, no event after the end.
 
-`strict_events` checks the shape of single events; this module checks that they are consistent. It sees one session from
-its first event, and reads the dialect from the session objects.
+`strict_events` checks the shape of single events; this module checks that they are consistent. It checks one
+session from its first event, and reads the dialect from the session objects.
 """
 
 from __future__ import annotations

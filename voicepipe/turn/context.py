@@ -336,7 +336,7 @@ class RunningReplies:
         self.turn = turn
 
     def end(self, turn: Turn) -> None:
-        """Remember a closed turn, which no longer runs. The conversation's own turn runs until `drop_current`."""
+        """Store a closed turn, which no longer runs. The conversation's own turn runs until `drop_current`."""
         self._ended = [*self._ended[1 - REMEMBERED_TURNS :], turn]
         self._out_of_band.pop(turn.number, None)
         if turn in self.tails:
@@ -427,7 +427,7 @@ class RunningReplies:
 
 @dataclass(slots=True)
 class TurnContext:
-    """The shared context of one session. Pure: it only remembers, counts and collects."""
+    """The shared context of one session. Pure: it only stores, counts and collects."""
 
     session: str
     """The prefix in the ids of this session's items, responses and turns."""
@@ -472,7 +472,7 @@ class TurnContext:
         self.notify(Refused(event_id, code, message, field_name))
 
     def record_request(self, event_id: str | None) -> None:
-        """Remember a client's request for a reply: another process does not make that reply again."""
+        """Store a client's request for a reply: another process does not make that reply again."""
         if event_id is not None:
             self.requests.append(event_id)
 

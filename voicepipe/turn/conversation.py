@@ -36,7 +36,7 @@ class InputImage:
     url: str
     detail: Literal["auto", "low", "high"] = "auto"
     n_chars: int = field(default=0, compare=False)
-    """The length of the URL. No decision looks at the URL itself, since journals leave it out."""
+    """The length of the URL. No decision depends on the URL itself, since journals leave it out."""
 
 
 @dataclass(frozen=True, slots=True)

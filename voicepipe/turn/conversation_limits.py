@@ -127,7 +127,7 @@ def _units(items: Iterable[Item]) -> dict[str, list[Item]]:
 
 
 class ModelHistory:
-    """The part of a conversation that the LLM reads. It remembers what has left, so its beginning changes rarely."""
+    """The part of a conversation that the LLM reads. It stores what has left, so its beginning changes rarely."""
 
     def __init__(self) -> None:
         self._left: set[str] = set()

@@ -1,5 +1,6 @@
-"""The effects of a turn: its function calls and its outcome wait until a soft end is certain, and calls of the client's
-functions until the client has seen that the user stopped.
+"""The effects of a turn: its function calls and its outcome wait until a soft end is certain.
+
+Calls of the client's functions wait until the client has received that the user stopped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A session as the core saw it: its initial values, and each event with the commands that followed.
+"""A session as its events reached the core: its initial values, and each event with the commands that followed.
 
 The core is pure, so the journal is complete: the same events given to the core of `rebuilt` give the same commands.
 """

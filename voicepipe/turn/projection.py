@@ -72,8 +72,9 @@ class UsualTimes:
         return at_ms
 
     def first_audible_after_tool_ms(self, called_ms: int, now_ms: int) -> int:
-        """Return the session time at which an answer is expected to be audible that waits for function calls, which
-        were sent to the client at `called_ms`.
+        """Return the session time at which an answer to function calls is expected to be audible.
+
+        The calls were sent to the client at `called_ms`.
         """
         return self._end_ms(attribution.TOOL, called_ms, now_ms) + self._answer_ms()
 

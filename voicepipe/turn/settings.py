@@ -165,7 +165,7 @@ class TurnSettings:
     """The languages in which the agent follows the user; only used without a `language`."""
 
     metadata: tuple[tuple[str, str], ...] = ()
-    """Names and values that routing rules for the LLM look at."""
+    """Names and values that routing rules for the LLM read."""
 
     truncation: Truncation = field(default_factory=Truncation)
     """What happens to a conversation that is longer than the LLM's window."""

@@ -103,7 +103,7 @@ class TranscriptState(Enum):
     """The final text is late: the interim text counts until it comes, or is lost."""
 
     FINAL = "final"
-    """The text is known, and may be empty; before the first pause there is none to know."""
+    """The text is known, and may be empty; before the first pause there is none."""
 
     LOST = "lost"
     """No text is awaited any more: the STT has failed, or sent none in time."""

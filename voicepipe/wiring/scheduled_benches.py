@@ -61,7 +61,7 @@ class ScheduledBenches:
         schedule = settings.bench_schedule
         self._rule = DriftRule(share=schedule.drift_share, baseline_runs=schedule.baseline_runs)
         self._runs: dict[Subject, list[BenchRun]] = {job.subject: [] for job in jobs}
-        # From 0: Prometheus sees no increase in a counter that begins with the first failure.
+        # From 0: Prometheus computes no increase of a counter that begins with the first failure.
         self._results: dict[Result, int] = dict.fromkeys(RESULTS, 0) if jobs else {}
         self._usd = 0.0
 

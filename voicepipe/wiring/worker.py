@@ -51,7 +51,7 @@ def _view(items: dict[Any, Any]) -> MappingProxyType[Any, Any]:
 
 
 class _Pickler(pickle.Pickler):
-    """The mappings of frozen settings are views, which pickle does not know."""
+    """The mappings of frozen settings are views, which pickle does not support."""
 
     dispatch_table = copyreg.dispatch_table | {MappingProxyType: lambda view: (_view, (dict(view),))}
 

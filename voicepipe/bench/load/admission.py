@@ -1,7 +1,7 @@
 """Measure admission: how many of too many users get in, how long they wait, and how fast the others are refused.
 
-A second part measures the users inside while other clients flood the server with connections, half-open connections
-and requests for client secrets, in turn with the same users alone.
+A second part measures the users inside while other clients flood the server: with connections, half-open connections
+and requests for client secrets. It alternates with the same users alone.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ LINE = SocketRules(
 )
 
 FINALIZE_MS = 400
-"""Timeout of a `Finalize` with little audio left, since the docs promise no answer then. Unverified:
+"""Timeout of a `Finalize` with little audio left, since the docs guarantee no answer then. Unverified:
 an answer takes 50 to 300 ms."""
 
 FIRST_FINALIZE_MS = 1_500

@@ -3,9 +3,8 @@
 A frame is a little-endian uint32, the length of its body in bytes, then the body: one msgpack map with a `type`. One
 connection carries one job (`Transcribe`, `Generate`, `Warm`, `Score`, `ScoreAudio`, `Speak`). The request goes up and
 replies come down; `FINAL` lists the last ones. Closing the connection cancels the job. `Attach` is the exception: its
-connection is a lease that keeps the engine running, and on which the engine reports how loading goes, and then how busy
-its models are. Audio is raw
-little-endian int16.
+connection is a lease that keeps the engine running. On it the engine reports how loading goes, and then how busy its
+models are. Audio is raw little-endian int16.
 """
 
 from __future__ import annotations

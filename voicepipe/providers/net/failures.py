@@ -126,7 +126,7 @@ def in_band(address: ProviderAddress, error: bytes) -> StageError:
     """Return the error for an error that a vendor sends inside an answer that began with 200.
 
     `error` is the JSON of the event or body. An integer `code` or `status` from 400 to 599 counts as the HTTP status
-    that can no longer be sent, and so does a code or words of used-up credit. Without one the answer counts as broken.
+    that can no longer be sent. So does a code or words of used-up credit. Without one the answer counts as broken.
     """
     inner = _error_object(error)
     for key in ("code", "status", "status_code"):

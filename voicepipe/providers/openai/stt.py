@@ -39,7 +39,7 @@ MIN_SAMPLES = RATE_HZ // 10
 """OpenAI refuses audio of less than 0.1 s; shorter audio is padded with silence."""
 
 NO_TRANSLATION = re.compile(r"turbo|distil|\.en\b")
-"""Whisper models that are not trained to translate, or know English only. Source: their model cards."""
+"""Whisper models that are not trained to translate, or transcribe English only. Source: their model cards."""
 
 TEXT_BYTES = 1 << 20
 """Maximum size of an answer."""

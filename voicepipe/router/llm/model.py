@@ -102,7 +102,7 @@ class RoutedModel:
         )
 
     def _route(self, request: ModelRequest) -> tuple[Pool | None, RoutingQuery, PoolChoice]:
-        """Return the pool that answers (None: the first model alone), what policies look at, and the choice of that
+        """Return the pool that answers (None: the first model alone), what policies read, and the choice of that
         pool."""
         routes = self._routes
         # Positional: with names, making a named tuple takes three times longer.

@@ -1,7 +1,7 @@
 """Cache REST answers in memory, by exact request and project.
 
 Off by default. Requests with tools, images or data of one user (`user`, `safety_identifier`, `prompt_cache_key`,
-`metadata`, a client secret's subject or routing) never use the cache, and other temperatures than 0 only if the
+`metadata`, a client secret's subject or routing) never use the cache. Other temperatures than 0 use it only if the
 settings allow it. The cache stores the digest of the request and the text of the answer.
 """
 

@@ -103,7 +103,7 @@ async def resume(
     """Upgrade, and pass the socket to its session if its first event is right: other connections never prevent a right
     secret.
 
-    `?resume=SESSION_ID` is looked up while its first event comes, and then waits among the connections of this session
+    `?resume=SESSION_ID` is looked up while its first event comes. Then it waits among the connections of this session
     alone, or not at all when there is no such session. `?resume=1` waits among all of its address.
 
     Raises:

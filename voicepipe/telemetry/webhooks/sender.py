@@ -210,7 +210,7 @@ class Webhooks:
         self._health.failed("webhooks", why.kind, str(why))
 
     def _worked(self) -> None:
-        if not self._writing:  # a delivery worker that only reads would not notice that the disk is full
+        if not self._writing:  # a delivery worker that only reads would not detect that the disk is full
             self._health.worked("webhooks")
 
     async def _write(self, queue: WebhookQueue) -> None:

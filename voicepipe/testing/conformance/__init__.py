@@ -1,4 +1,4 @@
-"""The promises of the ports, one suite each, for every provider and every fake. Needs pytest and pytest-asyncio.
+"""The requirements of the ports, one suite each, for every provider and every fake. Needs pytest and pytest-asyncio.
 
 Subclass a suite in a test file, and give it its fixtures:
 

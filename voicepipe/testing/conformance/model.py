@@ -1,4 +1,4 @@
-"""The promises of the port `Model`."""
+"""The requirements of the port `Model`."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ class ScriptedModelConformance(TakesCues, ModelConformance):
     @short_timeout
     @pytest.mark.parametrize("fault", [Hang(), Stall(after=0), Stall(after=2)], ids=["headers", "first", "middle"])
     async def test_stall(self, model: Model, script: LlmScript, question: ModelRequest, fault: Fault) -> None:
-        """A vendor that stalls is a timeout; text sent before is not lost, and the vendor sees the connection close."""
+        """A vendor that stalls is a timeout; text sent before is not lost, and the vendor's connection closes."""
         script.cue(LlmCue(tokens=("One", " two", " three"), fault=fault))
         events, error = await outcome(model, question)
         assert isinstance(error, StageTimeout)
@@ -264,7 +264,7 @@ class ScriptedModelConformance(TakesCues, ModelConformance):
         assert text_of(await answer(model, question))  # and the next request is answered
 
     async def test_leaving_is_seen(self, model: Model, script: LlmScript, question: ModelRequest) -> None:
-        """The vendor sees the connection close while it still has data to send."""
+        """The vendor's connection closes while it still has data to send."""
         hold = Hold(after=1)
         script.cue(LlmCue(hold=hold))
         async with model.open(question) as events:

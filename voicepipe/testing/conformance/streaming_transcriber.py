@@ -1,4 +1,4 @@
-"""The promises of the port `Transcriber` for STT that gets all audio of a session and answers in order."""
+"""The requirements of the port `Transcriber` for STT that gets all audio of a session and answers in order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from voicepipe.testing.fakes.cues import Hold, SttCue
 class LiveTranscriberConformance(ScriptedTranscriberConformance):
     """As the scripted suite; a cue's text covers the audio since the earlier flush.
 
-    Three promises differ on one socket: a vendor gets audio once, cannot cancel a request, and answers
+    Three requirements differ on one socket: a vendor gets audio once, cannot cancel a request, and answers
     in order.
     """
 

@@ -1,4 +1,4 @@
-"""The promises of the port `Synthesizer`."""
+"""The requirements of the port `Synthesizer`."""
 
 from __future__ import annotations
 
@@ -209,8 +209,7 @@ class ScriptedSynthesizerConformance(TakesCues, SynthesizerConformance):
     @short_timeout
     @pytest.mark.parametrize("fault", [Hang(), Stall(after=0), Stall(after=9_600)], ids=["headers", "first", "middle"])
     async def test_stall(self, synthesizer: Synthesizer, script: TtsScript, voice: Voice, fault: Fault) -> None:
-        """A vendor that stalls is a timeout; audio sent before is not lost, and the vendor sees the connection
-        close."""
+        """A vendor that stalls is a timeout; audio sent before is not lost, and the vendor's connection closes."""
         script.cue(TtsCue(fault=fault))
         received, error = await outcome(synthesizer, voice, "A clause of some length.")
         assert isinstance(error, StageTimeout)
@@ -243,7 +242,7 @@ class ScriptedSynthesizerConformance(TakesCues, SynthesizerConformance):
                         await anext(audio_of(speech))
 
     async def test_leaving_is_seen(self, synthesizer: Synthesizer, script: TtsScript, voice: Voice) -> None:
-        """The vendor sees the connection close while it still has audio to send."""
+        """The vendor's connection closes while it still has audio to send."""
         script.cue(TtsCue(hold=Hold(after=4_800)))
         async with synthesizer.open(voice) as speech, asyncio.timeout(WAIT_S):
             speech.push("A clause of some length.")

@@ -1,4 +1,4 @@
-"""The promises of the port `Transcriber`."""
+"""The requirements of the port `Transcriber`."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ class ScriptedTranscriberConformance(TakesCues, TranscriberConformance):
     async def test_superseded_flush_is_taken_back(
         self, transcriber: Transcriber, script: SttScript, transcription: TranscriptionOptions, speech: Samples
     ) -> None:
-        """The vendor sees the earlier flush cancelled, and only the later one is answered."""
+        """The vendor gets the earlier flush's cancellation, and only the later one is answered."""
         script.cue(SttCue(text="first", hold=Hold()), SttCue(text="second"))
         async with transcriber.open(transcription) as stream:
             stream.begin(1)
@@ -324,7 +324,7 @@ class ScriptedTranscriberConformance(TakesCues, TranscriberConformance):
         speech: Samples,
         fault: Fault,
     ) -> None:
-        """A vendor that stalls is a timeout, and it sees the connection close."""
+        """A vendor that stalls is a timeout, and its connection closes."""
         script.cue(SttCue(fault=fault))
         error = await self._outcome(transcriber, transcription, speech)
         assert isinstance(error, StageTimeout)
@@ -369,7 +369,7 @@ class ScriptedTranscriberConformance(TakesCues, TranscriberConformance):
     async def test_leaving_is_seen(
         self, transcriber: Transcriber, script: SttScript, transcription: TranscriptionOptions, speech: Samples
     ) -> None:
-        """The vendor sees the connection close while it still works on an answer."""
+        """The vendor's connection closes while it still works on an answer."""
         script.cue(SttCue(fault=Hang()))
         async with transcriber.open(transcription) as stream:
             stream.begin(1)

@@ -1,4 +1,7 @@
-"""The promises of every `TurnStore` about figures, sessions, deletion and maintenance; `turn_store` has the rest."""
+"""The requirements of every `TurnStore` about figures, sessions, deletion and maintenance.
+
+`turn_store` has the others.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from voicepipe.errors import StageError
 from voicepipe.testing.fakes.script import soon
 
 PROMPT_S = 2.0
-"""Time limit of leaving in a suite. The promise is 100 ms; the rest is for a machine that is busy with other tests,
+"""Time limit of leaving in a suite. The requirement is 100 ms; the rest is for a machine that is busy with other tests,
 since latency is measured in a benchmark."""
 
 LONG_TIMEOUT_MS = 30_000

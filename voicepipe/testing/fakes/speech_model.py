@@ -1,6 +1,6 @@
 """A speech-to-speech vendor on a local socket: the parts that all of their protocols have.
 
-A vendor's own fake decides what a message means. Everything that was received is stored, so that a test can look at it.
+A vendor's own fake decides what a message means. Everything that was received is stored, so that a test can read it.
 """
 
 from __future__ import annotations

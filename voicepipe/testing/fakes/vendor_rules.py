@@ -10,7 +10,7 @@ from voicepipe.testing.fakes import vendor_anthropic, vendor_gemini
 from voicepipe.testing.fakes.request_rules import RequestRules
 
 _NOT_NAMED: Final = frozenset({"auto", "none"})
-"""For vendors that know neither `required` nor the name of one function."""
+"""For vendors that have neither `required` nor the name of one function."""
 
 VENDOR_RULES: Final[Mapping[str, RequestRules]] = MappingProxyType(
     {
@@ -119,7 +119,7 @@ VENDOR_RULES: Final[Mapping[str, RequestRules]] = MappingProxyType(
             refuses=frozenset({"frequency_penalty", "presence_penalty", "seed", "logit_bias"}),
             text_only=True,
         ),
-        # LiteLLM's adapter: gpt-oss always thinks a little.
+        # LiteLLM's adapter: gpt-oss always reasons a little.
         "together": RequestRules(model="openai/gpt-oss-120b", quiet={"reasoning_effort": "low"}),
         # Your own vLLM: docs.vllm.ai, the chat template's switch.
         "modal": RequestRules(model="Qwen/Qwen3-8B", quiet={"chat_template_kwargs": {"enable_thinking": False}}),

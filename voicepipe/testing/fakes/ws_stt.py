@@ -216,7 +216,7 @@ class FakeWsTranscriber(FakeWsVendor[SttConnection]):
                     question.ended.set()
                 final_ms = received_ms
         except ConnectionClosed:
-            pass  # the reader sees it too
+            pass  # the reader gets it too
         finally:
             while not received.empty():
                 question, *_ = received.get_nowait()

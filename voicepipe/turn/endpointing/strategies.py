@@ -213,8 +213,8 @@ _REVERSIBLE_MS: Final = 1_000
 class Soft:
     """The strategy `soft`: the answer may be audible as soon as the end is likely, and is taken back if it was none.
 
-    Function calls and the turn's outcome wait for the end as `adaptive` sees it. So does the answer to words that break
-    off at one that needs more after it ("and", "the", "um"): no turn ends so.
+    Function calls and the turn's outcome wait for the end as `adaptive` decides it. So does the answer to words that
+    break off at one that needs more after it ("and", "the", "um"): no turn ends so.
     """
 
     def __init__(self, silence_ms: int, probability: Callable[[Evidence], float] = end_probability) -> None:
