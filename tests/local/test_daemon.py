@@ -292,6 +292,26 @@ async def test_a_job_that_was_closed_gives_no_replies_that_came_before(tmp_path:
         await closed.wait()
 
 
+async def test_a_job_that_is_closed_gives_no_reply_that_comes_at_the_same_time(tmp_path: Path) -> None:
+    """The reply is in the reader, and the task that waits for it has not run yet."""
+    path = tmp_path / "d.sock"
+
+    async def reply(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    settings = ProviderSettings(kind="local", options=(("socket", str(path)),))
+    async with await asyncio.start_unix_server(reply, path), asyncio.timeout(WAIT_S):
+        exchange = await send_job(settings, "a")
+        waiting = asyncio.create_task(exchange.next(), name="reader")
+        await asyncio.sleep(0)  # until it waits
+        assert exchange._reader is not None
+        exchange._reader.feed_data(wire.frame(wire.Transcribed("late")))
+        exchange.close()
+        with pytest.raises(StageBroken, match="given up"):
+            await waiting
+
+
 async def test_it_ends_after_its_last_client(tmp_path: Path) -> None:
     """Without one to wait for it does not stay; nor does its socket."""
     path = tmp_path / "d.sock"

@@ -75,13 +75,13 @@ class Exchange:
         Raises:
             StageError: the engine refused, stalled or broke; or the job is over.
         """
-        if self.closed:  # replies that came before may still be in the reader
-            raise self._link.broken("given up")
+        self._refuse_if_closed()  # replies that came before may still be in the reader
         try:
             reply = await self._receive()
         except BaseException:
             self.close()  # part of a frame may have been read
             raise
+        self._refuse_if_closed()  # another task may have closed it since the reply came
         if isinstance(reply, wire.FINAL):
             self.close()
         match reply:
@@ -95,10 +95,14 @@ class Exchange:
         return reply
 
     def close(self) -> None:
-        """Cancel the job, if it is not done. Returns at once; a pending `receive` raises `StageBroken`."""
+        """Cancel the job, if it is not done. Returns at once; a pending `next` raises `StageBroken`."""
         self.closed = True
         if self._writer is not None:
             self._writer.close()
+
+    def _refuse_if_closed(self) -> None:
+        if self.closed:
+            raise self._link.broken("given up")
 
     async def _connect(self) -> None:
         try:
