@@ -155,6 +155,32 @@ async def test_the_call_can_be_handed_back(fake_server: Any) -> None:
     assert record["agent"] == "default"
 
 
+async def test_the_first_agent_comes_back_with_what_the_client_secret_set(fake_server: Any) -> None:
+    """The customer's backend has set its instructions, not those of the others."""
+    office = Office()
+    office.billing.settings["hand_over"] = ["default"]
+    chosen = {"type": "realtime", "instructions": "You are the front of the north shop.", **TEXT}
+    async with fake_server(agents=[office.front, office.billing]) as server:
+        async with (
+            aiohttp.ClientSession() as http,
+            http.post(f"{server.url}/v1/realtime/client_secrets", json={"session": chosen}) as answer,
+        ):
+            headers = {"Authorization": f"Bearer {(await answer.json())['value']}"}
+        server.vendor.llm.cue(
+            LlmCue(calls=(call("hand_over", "c1", agent="billing"),)),
+            LlmCue(tokens=tokens("Billing here.")),
+            LlmCue(calls=(call("hand_over", "c2", agent="default"),)),
+            LlmCue(tokens=tokens("Front desk again.")),
+        )
+        async with calling(server.url, headers=headers) as user:
+            await user.prompt("My bill, please.")
+            await user.prompt("Back to the front desk, please.")
+        requests = [each.question for each in server.vendor.llm.received]
+    first = [next(m["content"] for m in each["messages"] if m["role"] == "system") for each in requests]
+    front, billing = "You are the front of the north shop.", "You do the bills of Ada."
+    assert first == [front, billing, billing, front]
+
+
 async def test_an_agent_that_is_none_of_them_is_refused_with_the_list(fake_server: Any) -> None:
     office = Office()
     async with fake_server(agents=[office.front, office.billing]) as server, calling(server.url, session=TEXT) as user:

@@ -109,8 +109,6 @@ class Sessions:
         """Return a session that waits for its socket. `on_record` gets each record of its turns, and `charge` the
         client's other costs."""
         stages, config = self._begun_with(grant, grant.agent)
-        if grant.config is not None:
-            config = config.merged(grant.config)
         check_requested(config.mcp, self._settings.server.mcp_origins)
         return Session(
             grant=grant,
@@ -122,7 +120,8 @@ class Sessions:
         )
 
     def _begun_with(self, grant: SessionGrant, agent: str) -> tuple[SessionStages, SessionConfig]:
-        """Return an agent's stages, with the tools that its MCP servers list now, and the session that it begins."""
+        """Return an agent's stages, with the tools that its MCP servers list now, and the session that it begins: the
+        grant's first agent with the grant's settings."""
         stages = self._stages[agent]
         taken = {tool.facts.tool.name for tool in stages.tools}
         stages = replace(stages, tools=(*stages.tools, *self._all_stages.mcp_tools_of(agent, taken)))
@@ -131,6 +130,8 @@ class Sessions:
             context_tokens=self._settings.context_tokens(agent),
             server_tools=tuple(tool.facts for tool in stages.tools),
         )
+        if agent == grant.agent and grant.config is not None:
+            config = config.merged(grant.config)
         return stages, config
 
     def _agents_of_call(self, grant: SessionGrant) -> dict[str, NextAgent]:
