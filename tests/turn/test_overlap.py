@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from tests import docs
 from voicepipe.testing.core_driver import announced, names
 from voicepipe.testing.scenario import Scenario
 from voicepipe.turn import events as e
@@ -466,3 +469,45 @@ def test_a_word_between_turns_is_not_the_last_turn_s() -> None:
         scenario.driver.now_ms + 50, e.TranscriptFinished(1, 0, "What time is it? It is noon.", provider="fake/stt")
     )
     assert texts(scenario)[0] == ("user", "What time is it?")
+
+
+# --- the drawing for people -----------------------------------------------------------------------
+
+
+def moved(scenario: Scenario, *steps: Callable[[Scenario], object]) -> tuple[str, str]:
+    """Return the states of the overlap before and after the last step; `[*]`: there is none."""
+    seen = ["[*]"]
+    for step in steps:
+        step(scenario)
+        overlap = scenario.driver.core._interruptions.overlap
+        seen.append("[*]" if overlap is None else overlap.state.value)
+    return seen[-2], seen[-1]
+
+
+@pytest.mark.parametrize(
+    ("interruption_ms", "between", "last", "arrow"),
+    [
+        (5_000, ("pauses", "stops"), "Stop!", "undecided_over --> [*]: an interruption"),
+        (280, ("passes", "pauses", "stops"), "Stop!", "over --> [*]: an interruption"),
+        (280, ("passes", "pauses"), "", "tolerated --> undecided: speech again"),
+    ],
+)
+def test_the_drawing_has_each_move_of_an_overlap(
+    interruption_ms: int, between: tuple[str, ...], last: str, arrow: str
+) -> None:
+    """Words may come after the silence; speech may begin again before it is long enough."""
+    steps: dict[str, Callable[[Scenario], object]] = {
+        "passes": lambda scenario: scenario.passes(interruption_ms),
+        "pauses": lambda scenario: scenario.pauses(),
+        "stops": lambda scenario: scenario.stops(),
+    }
+    scenario = talking(deadlines=Deadlines(interruption_ms=interruption_ms))
+    before, after = moved(
+        scenario,
+        lambda scenario: scenario.speaks(100),
+        *(steps[name] for name in between),
+        lambda scenario: scenario.transcribes(last) if last else scenario.speaks(100),
+    )
+    assert arrow.startswith(f"{before} --> {after}: ")
+    assert bool(scenario.notified(a.AgentInterrupted)) == arrow.endswith("an interruption")
+    assert arrow in docs.code(r"mermaid turn_overlap", docs.section("The states"))[0]
