@@ -33,7 +33,7 @@ class HttpProtocol(web.RequestHandler):
         super().__init__(
             server,
             loop=asyncio.get_running_loop(),
-            access_log=None,  # type: ignore[arg-type]  # none: as in aiohttp's documentation
+            access_log=None,  # type: ignore[arg-type]  # none: aiohttp accepts None
             keepalive_timeout=PROXY_IDLE_S if connection.trusted else connection.limits.idle_ms / 1_000,
         )
         self._connection, self._log_limit = connection, log_limit
