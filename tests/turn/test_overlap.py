@@ -485,29 +485,25 @@ def moved(scenario: Scenario, *steps: Callable[[Scenario], object]) -> tuple[str
 
 
 @pytest.mark.parametrize(
-    ("interruption_ms", "between", "last", "arrow"),
+    ("interruption_ms", "steps", "arrow"),
     [
-        (5_000, ("pauses", "stops"), "Stop!", "undecided_over --> [*]: an interruption"),
-        (280, ("passes", "pauses", "stops"), "Stop!", "over --> [*]: an interruption"),
-        (280, ("passes", "pauses"), "", "tolerated --> undecided: speech again"),
+        (5_000, "pauses stops says_stop", "undecided_over --> [*]: an interruption"),
+        (280, "passes pauses stops says_stop", "over --> [*]: an interruption"),
+        (280, "passes pauses speaks", "tolerated --> undecided: speech again"),
+        (1_500, "pauses stops passes", "undecided_over --> over: no evidence within deadlines.interruption_ms"),
     ],
 )
-def test_the_drawing_has_each_move_of_an_overlap(
-    interruption_ms: int, between: tuple[str, ...], last: str, arrow: str
-) -> None:
+def test_the_drawing_has_each_move_of_an_overlap(interruption_ms: int, steps: str, arrow: str) -> None:
     """Words may come after the silence; speech may begin again before it is long enough."""
-    steps: dict[str, Callable[[Scenario], object]] = {
+    known: dict[str, Callable[[Scenario], object]] = {
+        "speaks": lambda scenario: scenario.speaks(100),
         "passes": lambda scenario: scenario.passes(interruption_ms),
         "pauses": lambda scenario: scenario.pauses(),
         "stops": lambda scenario: scenario.stops(),
+        "says_stop": lambda scenario: scenario.transcribes("Stop!"),
     }
     scenario = talking(deadlines=Deadlines(interruption_ms=interruption_ms))
-    before, after = moved(
-        scenario,
-        lambda scenario: scenario.speaks(100),
-        *(steps[name] for name in between),
-        lambda scenario: scenario.transcribes(last) if last else scenario.speaks(100),
-    )
+    before, after = moved(scenario, known["speaks"], *(known[name] for name in steps.split()))
     assert arrow.startswith(f"{before} --> {after}: ")
     assert bool(scenario.notified(a.AgentInterrupted)) == arrow.endswith("an interruption")
     assert arrow in docs.code(r"mermaid turn_overlap", docs.section("The states"))[0]
