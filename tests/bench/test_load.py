@@ -232,21 +232,26 @@ async def test_an_answer_without_events_ends_with_its_audio(monkeypatch: pytest.
     assert {round(turn.sound_ms) for turn in done.turns} == {round(len(TONE) / 2 / RATE_HZ * 1_000)}
 
 
-async def test_a_server_that_closes_a_session_that_opens_is_named_with_its_code() -> None:
-    """A run that fails says why."""
+@pytest.mark.parametrize(("reason", "why"), [(b"full", "code 1013: full"), (None, "code 1006: no reason")])
+async def test_a_server_that_closes_a_session_that_opens_is_named_with_its_code(reason: bytes | None, why: str) -> None:
+    """A run that fails says why; a server that dies gives no reason."""
 
     async def close(request: web.Request) -> web.WebSocketResponse:
         line = web.WebSocketResponse()
         await line.prepare(request)
         await line.receive()
-        await line.close(code=1013, message=b"full")
+        if reason is None:
+            assert request.transport is not None
+            request.transport.abort()
+        else:
+            await line.close(code=1013, message=reason)
         return line
 
     app = web.Application()
     app.add_routes([web.get("/ws", close)])
     async with TestServer(app) as server:
         target = LoadTarget(name="it", url=str(server.make_url("/ws")), pid=None, session={})
-        with pytest.raises(ConnectionError, match="the server closed the connection with code 1013: full"):
+        with pytest.raises(ConnectionError, match=f"the server closed the connection with {why}$"):
             await ConcurrentUsers(target, [voice(20)], 1, 1).run(100)
 
 

@@ -251,7 +251,8 @@ async def until_updated(websocket: aiohttp.ClientWebSocketResponse) -> None:
     while True:
         message = await websocket.receive()
         if message.type is not aiohttp.WSMsgType.TEXT:
-            raise ConnectionError(f"the server closed the connection with code {websocket.close_code}: {message.extra}")
+            why = message.extra or "no reason"
+            raise ConnectionError(f"the server closed the connection with code {websocket.close_code}: {why}")
         event = json.loads(message.data)
         if event["type"] == "session.updated":
             return
