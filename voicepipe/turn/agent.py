@@ -150,9 +150,8 @@ class AgentSide:
         """Add text. An audio reply waits for its audio."""
         turn.record_delta(now_ms)
         turn.reply.text += event.text
-        if (
-            self.state is AgentState.READY
-        ):  # a reply of function calls alone waits for a certain end, and one of words not
+        # A reply of function calls alone waits for a certain end, and one of words not.
+        if self.state is AgentState.READY:
             self._context.transitions.changed = True
         self._step(turn, now_ms, ready=not turn.settings.audible)
 
