@@ -24,8 +24,8 @@ LAST_ANSWER_MS: Final = 400
 detect that the user goes on speaking."""
 
 MAX_ROUNDS: Final = 50
-"""Replies to one step whose calls the user answers. An agent that calls again at each result never ends its turn, and
-the server begins a new turn when the rounds of one are over."""
+"""Replies to one step whose calls the user answers; with one more the step fails. An agent that calls again at each
+result never ends its turn, and the server begins a new turn when the rounds of one are over."""
 
 RecordSpeech = Callable[[StepSpeech, int], None]
 """Records an utterance and its start on the monotonic clock, for a scripted STT."""
@@ -75,6 +75,9 @@ class ScriptedUser:
         self._closed = ""
         self._n_tools = 0
         """Responses whose tool results are due."""
+
+        self._calls_on = False
+        """Whether the agent has called functions in more than `MAX_ROUNDS` replies to the step: it gets no results."""
 
         self.microphone = UserMicrophone()
         self.conversation = ObservedConversation()
@@ -174,8 +177,12 @@ class ScriptedUser:
         """Wait until the last answer to the step is complete and has been played; return why it is not."""
         spoken_ms, n_before = run.turns[-1] if run.turns else (self.microphone.position_ms(), run.first_reply)
         left_ms = max(0, spoken_ms - self.microphone.position_ms())
-        if not await self._wait_until(lambda: self._complete(n_before, spoken_ms), left_ms + timeout_ms):
+        if not await self._wait_until(
+            lambda: self._calls_on or self._complete(n_before, spoken_ms), left_ms + timeout_ms
+        ):
             return self._closed or f"expected an answer within {timeout_ms} ms, got {self._progress(run)}"
+        if self._calls_on:
+            return f"expected an answer, got calls in more than {MAX_ROUNDS} replies"
         while (left_ms := self.conversation.plays_until_ms - self.microphone.position_ms()) > 0:
             await self._wait_ms(left_ms)
         # The server may detect the user's speech late: then another answer is due.
@@ -255,9 +262,13 @@ class ScriptedUser:
         own = [(tools[call.name], call) for call in reply.calls if call.name in tools]
         first = self.steps[-1].turns[-1][1] if self.steps and self.steps[-1].turns else 0
         n_rounds = sum(bool(each.calls) for each in self.conversation.replies[first:])
-        if own and n_rounds <= MAX_ROUNDS:
-            self._n_tools += 1
-            self._tasks.start(self._return_results(own), name=f"tools of {ended.response_id}")
+        if not own:
+            return
+        if n_rounds > MAX_ROUNDS:
+            self._calls_on = True
+            return
+        self._n_tools += 1
+        self._tasks.start(self._return_results(own), name=f"tools of {ended.response_id}")
 
     async def _return_results(self, calls: list[tuple[ScriptedTool, e.FunctionCalled]]) -> None:
         try:

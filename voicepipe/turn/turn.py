@@ -159,9 +159,9 @@ class Question:
     """(pause, session ms): the latest start of a reply that was not made because it would not have paid."""
 
     def end(self, *, overlong: bool) -> None:
-        """Record that the user's speech has ended, `overlong`: by its deadline."""
-        if self.revisable is not Revisable.FIXED:
-            self.revisable = Revisable.OVERLONG if overlong else Revisable.OPEN
+        """Record that the user's speech has ended, `overlong`: by its deadline. A turn with a `FIXED` question is no
+        longer the user's, so its speech has no end."""
+        self.revisable = Revisable.OVERLONG if overlong else Revisable.OPEN
 
     @property
     def text(self) -> str:
