@@ -113,6 +113,7 @@ def test_costs_are_fitted_to_what_was_measured() -> None:
         assert simulate_loop(n, TALK, found, duration_s=15).cpu_share == pytest.approx(expected, rel=0.05)
 
 
+@pytest.mark.slow
 def test_no_fitted_cost_is_negative() -> None:
     """Small numbers of users may cost more than the model has it: then a third run decides, not a negative cost."""
     found = fitted([(10, 0.12), (40, 0.34), (100, 0.80)], TALK)
@@ -175,6 +176,7 @@ def test_lost_nodes_bring_their_users_to_the_others(curve: LoopCurve) -> None:
     assert broken.refused > 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("each_simulated_once")
 def test_as_many_nodes_as_are_needed(curve: LoopCurve) -> None:
     limited = limit(50)
@@ -255,6 +257,7 @@ def real_load(simulated: LoopLoad, *, slower_ms: int = 0) -> LoadRun:
     return LoadRun(target="t", n_users=n_users, turns=turns, cost=cost, late_p95_ms=1.0, stray=0, errors=())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("each_simulated_once")
 def test_a_real_run_is_compared_with_the_simulation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--sound", str(SOUND), "--fit", "10", "40"]

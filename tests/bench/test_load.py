@@ -175,6 +175,7 @@ async def test_a_crowd_talks_to_any_server(fake_server: Any, question: Path) -> 
     assert (done.stray, done.errors) == (0, ())
 
 
+@pytest.mark.slow
 async def test_a_stalled_microphone_makes_no_answer_seem_sooner() -> None:
     """A server answers 200 ms of silence. Behind a stall this silence comes in a burst, and counts all the same."""
     n_quiet = n_voiced = 10
@@ -209,6 +210,7 @@ async def test_a_stalled_microphone_makes_no_answer_seem_sooner() -> None:
     assert turn.latency_ms >= n_quiet * 20 - 1
 
 
+@pytest.mark.slow
 async def test_an_answer_without_events_ends_with_its_audio(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that sends nothing but audio: each turn is answered once, and its end is noticed."""
     monkeypatch.setattr(user_module, "ENDED_MS", 50)

@@ -9,6 +9,7 @@ import pytest
 from tests.measure import session_frame
 
 
+@pytest.mark.slow
 def test_a_frame_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
     """The least time is that of the fastest piece."""
     assert session_frame.main(["--seconds", "0.1"]) == 0

@@ -122,6 +122,7 @@ async def test_a_greeting_is_no_answer(fake_server: Any, text_only: bool) -> Non
         assert (answer.status, answer.agent_text, answer.earlier) == ("completed", "It is noon.", 0)
 
 
+@pytest.mark.slow
 async def test_an_answer_plays_behind_the_greeting(fake_server: Any) -> None:
     """The record says so, and the client measures what it says: both count from the message to the answer's sound."""
     greeting = "Hello. " + 8 * "How can I help you today? "

@@ -283,6 +283,7 @@ async def test_stopping_waits_for_a_session_that_ends_by_itself(serve: Any, gate
         assert message.data == 1000
 
 
+@pytest.mark.slow
 async def test_stopping_drops_a_line_whose_session_does_not_end(serve: Any, gate: Any) -> None:
     """A session that does not receive the close message can't delay the shutdown."""
     async with serve(drain_ms=0) as server:

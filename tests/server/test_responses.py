@@ -406,6 +406,7 @@ async def test_a_client_that_disconnects_cancels_its_response(server: Any) -> No
     await soon(server.vendor.llm.received[-1].gone)
 
 
+@pytest.mark.slow
 async def test_openai_agents_runs_on_responses(server: Any, client: Any) -> None:
     """The package's default model for text: with a function, in a stream, and going on from a stored response."""
     # 2 s of CPU, which would else be spent in each process of a run: each imports the modules of all tests.

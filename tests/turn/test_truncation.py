@@ -57,6 +57,7 @@ def records(scenario: Scenario) -> list[TurnRecord]:
     return list(scenario.driver.records.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("truncation", "ratio"),
     [
@@ -181,6 +182,7 @@ def test_a_summary_takes_the_place_of_the_oldest_items() -> None:
     assert requested(scenario)[-1].items[0] == summary
 
 
+@pytest.mark.slow
 def test_a_summary_changes_the_beginning_only_once_for_each_block() -> None:
     """As a truncation does; and the window is never exceeded, whether summaries come or fail."""
     scenario = Scenario(context_tokens=WINDOW, reply=PROMPT, summarizes=True)

@@ -14,6 +14,7 @@ from voicepipe.testing.fakes.cues import LlmCue, Status
 from voicepipe.testing.waiting import eventually
 
 
+@pytest.mark.slow
 async def test_a_failing_provider_is_logged_with_its_session(
     fake_server: Any, question: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -73,6 +73,7 @@ async def test_the_last_turn_is_played_to_its_end_before_the_session_ends(fake_s
         user.require_sound_wire()
 
 
+@pytest.mark.slow
 async def test_a_session_that_is_over_time_lets_the_answer_end_and_takes_no_other(fake_server: Any) -> None:
     """The user's audio is ignored too: otherwise an interruption could extend the session for ever."""
     async with fake_server() as server:
