@@ -7,16 +7,15 @@ client that has disconnected.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from voicepipe.errors import VoicepipeError
 from voicepipe.tasks import BackgroundTasks
 from voicepipe.telemetry.log import log_crash
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Outcome = asyncio.Future[web.StreamResponse]
 
 DETACHED_TASKS: Final = web.AppKey("detached_tasks", BackgroundTasks)

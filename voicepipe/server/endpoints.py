@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from voicepipe.auth.scopes import AUDIO, CHAT, OPERATE, OPERATE_ALL, REALTIME, TOKENS, TURNS
 from voicepipe.server.api.benches import list_benches
@@ -48,8 +47,6 @@ from voicepipe.server.phone.routes import phone_next, phone_stream, phone_webhoo
 from voicepipe.server.realtime import realtime
 from voicepipe.server.webrtc.create_call import create_call, hang_up
 from voicepipe.server.websocket_auth_errors import websocket_auth_errors
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True, slots=True)

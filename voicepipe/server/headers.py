@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from voicepipe.server.context import CONTEXT
 from voicepipe.server.errors import refusal
@@ -41,8 +41,6 @@ READABLE_PATHS: Final[web.AppKey[frozenset[str]]] = web.AppKey("readable_paths",
 """Paths of the endpoints with `any_origin_reads`."""
 
 _NAMES: Final = re.compile(r"[A-Za-z0-9-]{1,64}(\s*,\s*[A-Za-z0-9-]{1,64}){0,63}")
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 async def add_headers(request: web.Request, answer: web.StreamResponse) -> None:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable
 
 import msgspec
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from voicepipe.auth.credentials import answer_subprotocol
 from voicepipe.errors import AuthError
 from voicepipe.server.context import CONTEXT, ServerContext
 from voicepipe.server.sessions.websocket import AiohttpSocket, upgrade
 from voicepipe.session.shutdown import NOT_AUTHORISED, POLICY_VIOLATION
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def websocket_auth_errors(handler: Handler) -> Handler:
