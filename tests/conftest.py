@@ -5,11 +5,11 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -24,6 +24,8 @@ from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.recording import RecordedConnections
 from voicepipe.turn import record_builder
 from voicepipe.wiring import running
+
+T = TypeVar("T")
 
 DATA = Path(__file__).parent / "data"
 
@@ -72,12 +74,33 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark as slow what needs a slow fixture, before `-m` selects by the marks; and let the long tests begin first."""
     for item in items:
         if not SLOW_FIXTURES.keys().isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+    n_processes = getattr(config, "workerinput", {"workercount": 1})["workercount"]
+    long = [item for item in items if item.get_closest_marker("long") is not None]
+    others = [item for item in items if item.get_closest_marker("long") is None]
+    items[:] = long_first(long, others, n_processes)
+
+
+def long_first(long: Sequence[T], others: Iterable[T], n_processes: int) -> list[T]:
+    """Return the tests in an order in which each process of a run begins with its share of the long ones.
+
+    `--dist worksteal` gives each process an equal part of the list, in order. A process with all the long tests would
+    end long after the others.
+    """
+    others = [*others]
+    n_left, ordered = len(long) + len(others), list[T]()
+    for number in range(n_processes):
+        n_part = n_left // (n_processes - number)
+        n_left -= n_part
+        first = long[number::n_processes]
+        n_others = max(0, n_part - len(first))
+        ordered += [*first, *others[:n_others]]
+        del others[:n_others]
+    return ordered + others
 
 
 def is_slow(program: str) -> bool:

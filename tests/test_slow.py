@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import long_first
+
 TESTS = Path(__file__).parent
 
 TWO = """
@@ -83,3 +85,21 @@ def test_a_slow_fixture_brings_the_mark(tmp_path: Path) -> None:
     """`-m` selects after it."""
     passed = [line for line in inner(tmp_path, "-m", "slow") if line.startswith("PASSED")]
     assert passed == ["PASSED test_two.py::test_marked", "PASSED test_two.py::test_of_the_engine"]
+
+
+@pytest.mark.parametrize("n_processes", [1, 2, 6])
+@pytest.mark.parametrize("n_others", [0, 1, 40, 41])
+def test_each_process_begins_with_its_share_of_the_long_tests(n_processes: int, n_others: int) -> None:
+    """xdist gives each process an equal part of the list, in order."""
+    long, others = [f"long {n}" for n in range(13)], [f"other {n}" for n in range(n_others)]
+    ordered = long_first(long, others, n_processes)
+    assert sorted(ordered) == sorted([*long, *others])
+    if n_others < 13:
+        return
+    at = 0
+    for number in range(n_processes):
+        n_part = (len(ordered) - at) // (n_processes - number)
+        part, share = ordered[at : at + n_part], long[number::n_processes]
+        assert part[: len(share)] == share
+        assert not [name for name in part[len(share) :] if name.startswith("long")]
+        at += n_part
