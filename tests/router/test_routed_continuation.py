@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tests.router.test_routed_model import HI, WORDS
+from tests.router.requests import HI, WORDS
 from voicepipe.errors import StageBroken
 from voicepipe.ports.model import (
     CallDelta,
