@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.protocol.replies import AGENT, CALL, REPLY, USER, SentEventsOf, open_reply, tone
 from voicepipe.audio.g711 import decode_alaw, decode_mulaw
 from voicepipe.protocol.beta import BETA
 from voicepipe.protocol.ga import GA, session_object
 from voicepipe.protocol.inbound import Unreadable
-from voicepipe.protocol.outbound import EventRenderer
 from voicepipe.protocol.session_types import AudioFormat, Transcription
 from voicepipe.turn.conversation import (
     FunctionCall,
@@ -40,39 +39,17 @@ from voicepipe.turn.notifications import (
     ResponseEnded,
     ResponseStarted,
     SilenceTimedOut,
-    ToolEnded,
     TranscriptDelta,
     TranscriptDone,
     TranscriptFailed,
 )
 from voicepipe.turn.settings import ReplySettings
 
-USER = Message("item_u", "user", (InputAudio(),))
-AGENT = Message("item_a", "assistant", (), "in_progress")
-CALL = FunctionCall("item_a_call0", "call_1", "get_weather", "", "in_progress")
-REPLY = ReplySettings(voice="alba")
-SILENT = ReplySettings(audible=False, voice="alba")
-OUT_OF_BAND = ReplySettings(in_conversation=False, voice="alba")
-
-# A `SentEvents` of this folder's conftest: test files import no helpers, so fixtures hand it over.
-SentEventsOf = Any
-
-
-def tone(n_samples: int) -> np.ndarray[Any, np.dtype[np.int16]]:
-    """A 300 Hz tone at 24 kHz, half of full scale."""
-    return (16_000 * np.sin(2 * np.pi * 300 * np.arange(n_samples) / 24_000)).astype(np.int16)
-
 
 def sound(events: list[dict[str, Any]]) -> bytes:
     """All audio bytes of the deltas among `events`."""
     deltas = (event["delta"] for event in events if event["type"] == "response.output_audio.delta")
     return b"".join(base64.b64decode(delta) for delta in deltas)
-
-
-def open_reply(sent: SentEventsOf, reply: ReplySettings = REPLY, *, item: Message | FunctionCall = AGENT) -> None:
-    """A response with one output item, right after the user's turn."""
-    sent.render(ItemAdded(USER, None), ResponseStarted("resp_1", reply, "turn_1"))
-    sent.render(OutputStarted("resp_1", item, "item_u"))
 
 
 # --- a turn from end to end -------------------------------------------------------------------
@@ -288,28 +265,6 @@ def test_a_deleted_output_item_is_done_in_its_response_only(sent: SentEventsOf, 
     assert [item["id"] for item in sent.events[-1]["response"]["output"]] == [output.id]
 
 
-SERVER_CALL = FunctionCall("item_a_call0", "call_1", "get_weather", "", "in_progress", server_label="agent")
-ENDED_CALL = FunctionCall("item_a_call0", "call_1", "get_weather", "{}", server_label="agent", output="sunny")
-
-
-def test_the_result_of_a_deleted_call_is_no_item(sent: SentEventsOf) -> None:
-    """The client deletes a call that runs: the event of its end comes, and no item."""
-    open_reply(sent, item=SERVER_CALL)
-    sent.take(sent.wire.call_delta("resp_1", SERVER_CALL.id, "{}"))
-    sent.render(ResponseEnded("resp_1", "completed"), ItemDeleted(SERVER_CALL.id))
-    ended = sent.render(ToolEnded(ENDED_CALL))
-    assert [event["type"] for event in ended] == ["response.mcp_call.completed"]
-    assert sent.render(ToolEnded(ENDED_CALL)) == [], "it is over once"
-
-
-def test_a_call_that_was_cut_has_no_result(sent: SentEventsOf) -> None:
-    """It never ran, as far as the client knows."""
-    open_reply(sent, item=SERVER_CALL)
-    sent.render(ResponseEnded("resp_1", "cancelled", "turn_detected"))
-    assert sent.render(ToolEnded(ENDED_CALL)) == []
-    assert not [name for name in sent.types() if name.startswith("response.mcp_call")]
-
-
 def test_a_client_may_use_the_id_of_a_deleted_output_item_again(sent: SentEventsOf) -> None:
     """Its own item is added and done; the response's is done in the response alone."""
     open_reply(sent)
@@ -413,178 +368,6 @@ def test_response_continues_in_the_dialect_of_the_client(sent: SentEventsOf, ite
     sent.wire.speak(GA)
     sent.take(sent.wire.audio("resp_1", tone(480)))
     assert sound(sent.events) == (tone(480).tobytes() if item is AGENT else b"")
-
-
-# --- responses --------------------------------------------------------------------------------
-
-
-def test_metadata_comes_back_with_the_turn(sent: SentEventsOf) -> None:
-    reply = ReplySettings(metadata=(("client_event_id", "x"), ("voicepipe_turn", "forged")))
-    sent.render(ResponseStarted("resp_1", reply, "turn_1"), ResponseEnded("resp_1", "completed"))
-    for event in sent.events[1:]:
-        assert event["response"]["metadata"] == {"client_event_id": "x", "voicepipe_turn": "turn_1"}
-
-
-def test_text_only_reply(sent: SentEventsOf) -> None:
-    """Part type `text`, `response.output_text.*`, no audio events."""
-    open_reply(sent, SILENT)
-    sent.take(sent.wire.text_delta("resp_1", "Hi "))
-    sent.take(sent.wire.text_delta("resp_1", "you"))
-    assert sent.wire.audio("resp_1", tone(480)) == []
-    sent.render(ResponseEnded("resp_1", "completed"))
-    assert sent.types()[6:] == [
-        "response.content_part.added",
-        "response.output_text.delta",
-        "response.output_text.delta",
-        "response.output_text.done",
-        "response.content_part.done",
-        "conversation.item.done",
-        "response.output_item.done",
-        "response.done",
-    ]
-    response = sent.events[-1]["response"]
-    assert response["output_modalities"] == ["text"]
-    assert response["output"][0]["content"] == [{"type": "output_text", "text": "Hi you"}]
-
-
-def test_out_of_band_reply_joins_no_conversation(sent: SentEventsOf) -> None:
-    """No conversation.item.* events, conversation_id null, beside a response that runs."""
-    open_reply(sent)
-    out_of_band = Message("item_x", "assistant", (), "in_progress")
-    sent.render(ResponseStarted("resp_2", OUT_OF_BAND, "turn_2"), OutputStarted("resp_2", out_of_band, None))
-    sent.take(sent.wire.text_delta("resp_2", "out_of_band"))
-    sent.take(sent.wire.text_delta("resp_1", "main"))
-    sent.render(ResponseEnded("resp_2", "completed"), ResponseEnded("resp_1", "completed"))
-    named = [event for event in sent.events if event["type"].startswith("conversation.")]
-    assert {event["item"]["id"] for event in named} == {"item_u", "item_a"}
-    done = {event["response"]["id"]: event["response"] for event in sent.events if event["type"] == "response.done"}
-    assert done["resp_2"]["conversation_id"] is None
-    assert done["resp_2"]["output"][0]["content"][0]["transcript"] == "out_of_band"
-    assert done["resp_1"]["output"][0]["content"][0]["transcript"] == "main"
-
-
-@pytest.mark.parametrize(
-    ("ended", "details"),
-    [
-        (ResponseEnded("resp_1", "completed"), None),
-        (
-            ResponseEnded("resp_1", "cancelled", "turn_detected"),
-            {"type": "cancelled", "reason": "turn_detected"},
-        ),
-        (
-            ResponseEnded("resp_1", "cancelled", "client_cancelled"),
-            {"type": "cancelled", "reason": "client_cancelled"},
-        ),
-        (
-            ResponseEnded("resp_1", "incomplete", "max_output_tokens"),
-            {"type": "incomplete", "reason": "max_output_tokens"},
-        ),
-        (
-            ResponseEnded("resp_1", "failed", "llm_failed", "it broke"),
-            {"type": "failed", "error": {"type": "server_error", "code": "llm_failed", "message": "it broke"}},
-        ),
-    ],
-)
-def test_status_details(sent: SentEventsOf, ended: ResponseEnded, details: object) -> None:
-    """One response.done whatever happened, and everything that was open is closed."""
-    open_reply(sent)
-    sent.take(sent.wire.text_delta("resp_1", "Hal"))
-    sent.render(ended)
-    response = sent.events[-1]["response"]
-    assert (response["status"], response["status_details"]) == (ended.status, details)
-    expected = "completed" if ended.status == "completed" else "incomplete"
-    assert [item["status"] for item in response["output"]] == [expected]
-    assert sent.checker.unfinished == []
-
-
-def test_response_may_end_before_it_has_output(sent: SentEventsOf) -> None:
-    sent.render(ResponseStarted("resp_1", REPLY, "turn_1"), ResponseEnded("resp_1", "failed", "llm_failed", "no"))
-    assert sent.events[-1]["response"]["output"] == []
-
-
-def test_nothing_of_a_response_after_its_end(sent: SentEventsOf) -> None:
-    """Late output is dropped and counted."""
-    open_reply(sent)
-    sent.render(ResponseEnded("resp_1", "cancelled", "turn_detected"))
-    wire: EventRenderer = sent.wire
-    assert wire.text_delta("resp_1", "late") == []
-    assert wire.audio("resp_1", tone(480)) == []
-    assert wire.call_delta("resp_1", CALL.id, "{}") == []
-    assert wire.render(OutputStarted("resp_1", AGENT, None)) == []
-    assert wire.render(ResponseEnded("resp_1", "completed")) == []
-    assert wire.dropped == 5
-
-
-def test_output_before_its_item_is_dropped(sent: SentEventsOf) -> None:
-    sent.render(ResponseStarted("resp_1", REPLY, "turn_1"))
-    assert sent.wire.text_delta("resp_1", "early") == []
-    assert sent.wire.dropped == 1
-
-
-# --- function calls ---------------------------------------------------------------------------
-
-
-def test_function_call(sent: SentEventsOf) -> None:
-    """In progress with empty arguments first; `name` in the done event; completed only in the done item."""
-    open_reply(sent, item=CALL)
-    sent.take(sent.wire.call_delta("resp_1", CALL.id, '{"place":'))
-    sent.take(sent.wire.call_delta("resp_1", CALL.id, '"Bern"}'))
-    sent.render(ResponseEnded("resp_1", "completed"))
-    by_type = {event["type"]: event for event in sent.events}
-    added = by_type["response.output_item.added"]["item"]
-    assert (added["status"], added["arguments"], added["call_id"]) == ("in_progress", "", "call_1")
-    done = by_type["response.function_call_arguments.done"]
-    assert (done["name"], done["arguments"], done["call_id"]) == ("get_weather", '{"place":"Bern"}', "call_1")
-    assert by_type["response.output_item.done"]["item"]["status"] == "completed"
-    assert "response.content_part.added" not in by_type
-    assert [event["type"] for event in sent.events[-5:]] == [
-        "response.function_call_arguments.delta",
-        "response.function_call_arguments.done",
-        "conversation.item.done",
-        "response.output_item.done",
-        "response.done",
-    ]
-
-
-def test_several_calls_have_rising_output_indexes(sent: SentEventsOf) -> None:
-    open_reply(sent)
-    sent.take(sent.wire.text_delta("resp_1", "Let me look."))
-    for index in (0, 1, 11):
-        previous = sent.checker.order[-1]
-        call = FunctionCall(f"item_a_call{index}", f"call_{index}", "f", "", "in_progress")
-        sent.render(OutputStarted("resp_1", call, previous))
-    for index in (1, 11, 0):
-        sent.take(sent.wire.call_delta("resp_1", f"item_a_call{index}", json.dumps({"n": index})))
-    sent.render(ResponseEnded("resp_1", "completed"))
-    output = sent.events[-1]["response"]["output"]
-    assert [item["id"] for item in output] == ["item_a", "item_a_call0", "item_a_call1", "item_a_call11"]
-    assert [json.loads(item["arguments"])["n"] for item in output[1:]] == [0, 1, 11]
-
-
-def test_call_without_arguments_gets_an_empty_object(sent: SentEventsOf) -> None:
-    """`arguments` must parse, and a function without parameters may come with none."""
-    open_reply(sent, item=CALL)
-    assert sent.wire.call_delta("resp_1", CALL.id, "") == []
-    sent.render(ResponseEnded("resp_1", "completed"))
-    assert sent.events[-1]["response"]["output"][0]["arguments"] == "{}"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status"), [('{"place":', "cancelled"), ('{"place":"Bern"}', "cancelled"), ('{"pl', "completed")]
-)
-def test_a_call_that_is_not_whole_is_not_run(sent: SentEventsOf, arguments: str, status: Any) -> None:
-    """Clients run a call on `arguments.done` or on a completed item: neither is sent for a cut or broken one."""
-    open_reply(sent, item=CALL)
-    sent.take(sent.wire.call_delta("resp_1", CALL.id, arguments))
-    sent.render(ResponseEnded("resp_1", status, "" if status == "completed" else "turn_detected"))
-    assert "response.function_call_arguments.done" not in sent.types()
-    assert sent.events[-1]["response"]["output"][0]["status"] == "incomplete"
-
-
-def test_call_of_another_id_is_dropped(sent: SentEventsOf) -> None:
-    open_reply(sent, item=CALL)
-    assert sent.wire.call_delta("resp_1", "item_a_call1", "{}") == []
-    assert sent.wire.dropped == 1
 
 
 # --- text that can't be encoded ---------------------------------------------------------------
