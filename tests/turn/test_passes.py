@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.turn.test_invariants import cores, play, steps
+from tests.turn.random_world import cores, play, steps
 from voicepipe.turn import events as e
 from voicepipe.turn.commands import Command
 from voicepipe.turn.core import EVERYTHING, NOTHING, After, Core
