@@ -1,9 +1,8 @@
-"""What the OpenAI-shaped model sends, and how it reads the many ways in which servers answer."""
+"""The options of the OpenAI-shaped model, and how it reads the many ways in which servers answer."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,37 +10,27 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as example_settings
 from hypothesis import strategies as st
 
+from tests.providers.openai_llm import HI, SPEC, Settings
 from voicepipe.errors import ConfigError, StageBroken, StageRefused
 from voicepipe.ports.model import (
     CallDelta,
     Called,
-    Content,
     Finished,
-    Function,
-    Image,
     Message,
     Model,
     ModelEvent,
     ModelRequest,
     Returned,
-    Text,
     TextDelta,
     Usage,
 )
 from voicepipe.providers.built_in import factory
-from voicepipe.providers.llm.call_ids import nine
 from voicepipe.providers.llm.thinking import ThinkingFilter
 from voicepipe.providers.openai.model import open_model
-from voicepipe.providers.openai.request import messages
-from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.conformance.model import answer, text_of
 from voicepipe.testing.conformance.waits import short_timeout
 from voicepipe.testing.fakes.cues import Cut, Fault, LlmCue, Stall
 from voicepipe.testing.fakes.vendor import FakeVendor
-
-SPEC = Spec("groq", "meta/llama")
-HI = ModelRequest(model="meta/llama", messages=(Content("user", (Text("Hi"),)),))
-Settings = Callable[..., ProviderSettings]
 
 
 @pytest.fixture
@@ -52,171 +41,6 @@ def model(settings: Settings) -> Model:
 def test_registry_finds_it() -> None:
     """The built-in name leads here."""
     assert factory("openai", "llm", key="agents.default.llm") is open_model
-
-
-# What is sent
-
-
-async def test_request_as_a_whole(vendor: FakeVendor, settings: Settings) -> None:
-    """Everything that the port can say reaches the vendor, and what it does not say is not sent."""
-    model = open_model(SPEC, settings(session_field="user", session_header="X-Session-Affinity"))
-    tool = Function("look_up", "Looks up.", '{"type": "object", "properties": {}}')
-    await answer(
-        model,
-        ModelRequest(
-            model="meta/llama",
-            messages=(
-                Content("system", (Text("Be brief."),)),
-                Content("user", (Text("Hi"), Text("there"))),
-            ),
-            functions=(tool,),
-            tool_choice="look_up",
-            max_output_tokens=50,
-            temperature=0.5,
-            session="s1",
-        ),
-    )
-    received = await vendor.llm.nth(0)
-    assert received.question == {
-        "model": "meta/llama",
-        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi there"}],
-        "stream": True,
-        "stream_options": {"include_usage": True},
-        "tools": [
-            {
-                "type": "function",
-                "function": {
-                    "name": "look_up",
-                    "description": "Looks up.",
-                    "parameters": {"type": "object", "properties": {}},
-                },
-            }
-        ],
-        "tool_choice": {"type": "function", "function": {"name": "look_up"}},
-        "max_tokens": 50,
-        "temperature": 0.5,
-        "user": "s1",
-    }
-    assert received.headers["Authorization"] == "Bearer sk-test-0123456789"
-    assert received.headers["X-Session-Affinity"] == "s1"
-    assert received.headers["Content-Type"] == "application/json"
-
-
-async def test_request_says_no_more_than_it_must(vendor: FakeVendor, settings: Settings) -> None:
-    """Options leave fields out, rename them and add to them; without a key nothing is said of one."""
-    model = open_model(
-        SPEC,
-        settings(
-            api_key="",
-            stream_usage="false",
-            max_tokens_field="max_completion_tokens",
-            llm_extra='{"reasoning_effort": "none", "temperature": 1}',
-        ),
-    )
-    events = await answer(model, ModelRequest(model="m", messages=HI.messages, max_output_tokens=5))
-    received = await vendor.llm.nth(0)
-    assert received.question == {
-        "model": "m",
-        "messages": [{"role": "user", "content": "Hi"}],
-        "stream": True,
-        "max_completion_tokens": 5,
-        "reasoning_effort": "none",
-        "temperature": 1,
-    }
-    assert "Authorization" not in received.headers
-    assert not any(isinstance(event, Usage) for event in events)
-
-
-def test_images() -> None:
-    """A picture makes the content a list of parts."""
-    parts = (Text("What is this?"), Image("data:image/png;base64,AA==", "low"))
-    assert messages([Content("user", parts)]) == [
-        {
-            "role": "user",
-            "content": [
-                {"type": "text", "text": "What is this?"},
-                {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA==", "detail": "low"}},
-            ],
-        }
-    ]
-
-
-def said(role: str, text: str) -> Content:
-    return Content(role, (Text(text),))  # type: ignore[arg-type]
-
-
-def shape(written: list[dict[str, Any]]) -> list[tuple[str, str | None, list[str]]]:
-    """Role, content or result's id, and the ids of calls."""
-    return [
-        (m["role"], m.get("tool_call_id", m["content"]), [c["id"] for c in m.get("tool_calls", [])]) for m in written
-    ]
-
-
-def test_calls_and_results_stand_together() -> None:
-    """Parallel calls are one message with the text before them, and results follow even if the user cut in."""
-    conversation: list[Message] = [
-        said("user", "q"),
-        said("assistant", "One moment."),
-        Called("a", "f", ""),
-        Called("b", "g", '{"x":1}'),
-        said("user", "Hurry!"),
-        Returned("b", "2"),
-        Returned("a", "1"),
-        Called("c", "f", "{}"),
-        Returned("c", "3"),
-        said("assistant", "Done."),
-    ]
-    written = messages(conversation)
-    assert shape(written) == [
-        ("user", "q", []),
-        ("assistant", "One moment.", ["a", "b"]),
-        ("tool", "a", []),
-        ("tool", "b", []),
-        ("user", "Hurry!", []),
-        ("assistant", None, ["c"]),
-        ("tool", "c", []),
-        ("assistant", "Done.", []),
-    ]
-    assert written[1]["tool_calls"][0]["function"] == {"name": "f", "arguments": "{}"}
-
-
-def test_half_of_a_pair_is_left_out() -> None:
-    """A call without a result, and a result without a call, would break every later request of the conversation."""
-    conversation: list[Message] = [said("user", "q"), Called("a", "f", "{}"), Returned("z", "1"), said("user", "again")]
-    assert shape(messages(conversation)) == [("user", "q", []), ("user", "again", [])]
-
-
-MESSAGES = st.lists(
-    st.one_of(
-        st.sampled_from([said("user", "u"), said("assistant", "a"), said("system", "s")]),
-        st.builds(Called, st.sampled_from("abcd"), st.just("f"), st.just("{}")),
-        st.builds(Returned, st.sampled_from("abcd"), st.just("out")),
-    ),
-    max_size=12,
-    unique_by=lambda m: m if isinstance(m, Content) else (type(m), m.call_id),
-)
-
-
-@given(MESSAGES)
-def test_every_call_is_followed_by_its_result(conversation: list[Message]) -> None:
-    """Whatever happened in the conversation, no vendor has reason to refuse its form."""
-    written = messages(conversation)
-    due: list[str] = []
-    for message in written:
-        if message["role"] == "tool":
-            assert message["tool_call_id"] == due.pop(0)
-            continue
-        assert not due
-        due = [call["id"] for call in message.get("tool_calls", [])]
-    assert not due
-
-
-async def test_parameters_must_be_json(model: Model) -> None:
-    """A function that can't be described is refused here, and named."""
-    broken = ModelRequest(model="m", messages=HI.messages, functions=(Function("f", "", "{"),))
-    with pytest.raises(StageRefused, match="function 'f' are not JSON") as raised:
-        await answer(model, broken)
-    assert not raised.value.retryable
 
 
 @pytest.mark.parametrize(
@@ -472,6 +296,40 @@ async def test_calls_without_end(vendor: FakeVendor, model: Model) -> None:
         await read(vendor, model, *(call(index=i, id=f"c{i}", function=fn("f", "{}")) for i in range(65)))
 
 
+async def test_calls_that_stand_in_the_question_are_not_made_again(vendor: FakeVendor, settings: Settings) -> None:
+    """Mistral repeats them in its answer."""
+    model = open_model(SPEC, settings(call_ids="nine", strict_order="true"))
+    request = ModelRequest(model="m", messages=(*HI.messages, Called("call_1", "f", "{}"), Returned("call_1", "1")))
+    await answer(model, request)
+    sent = (await vendor.llm.nth(0)).question["messages"][1]["tool_calls"][0]["id"]
+    old, new = call(index=0, id=sent, function=fn("f", "{}")), call(index=1, id="b" * 9, function=fn("g", "{}"))
+    vendor.llm.cue(LlmCue(raw=(sse(old, new, delta("tool_calls"), "[DONE]"),)))
+    assert calls_of(await answer(model, request)) == {0: ("g", "{}")}
+    vendor.llm.cue(LlmCue(raw=(sse(old, delta(content="Done."), delta("stop"), "[DONE]"),)))
+    assert await answer(model, request) == [TextDelta("Done."), Finished("stop")]
+
+
+async def test_an_id_that_a_server_uses_again_is_that_of_another_call(vendor: FakeVendor, settings: Settings) -> None:
+    """A simple server counts from `call_1` in each answer, or gives it to both calls of one. Each gets its own ID,
+    which goes back to that server with the call and with its result.
+    """
+    model = open_model(SPEC, settings())
+    again = call(index=0, id="call_1", function=fn("f", "{}")), call(index=1, id="call_1", function=fn("g", "{}"))
+    messages: tuple[Message, ...] = HI.messages
+    for _ in range(3):
+        vendor.llm.cue(LlmCue(raw=(sse(*again, delta("tool_calls"), "[DONE]"),)))
+        events = await answer(model, ModelRequest(model="m", messages=messages))
+        assert calls_of(events) == {0: ("f", "{}"), 1: ("g", "{}")}
+        for each in events:
+            if isinstance(each, CallDelta) and each.call_id:
+                messages = (*messages, Called(each.call_id, each.name, "{}"), Returned(each.call_id, each.name))
+    await answer(model, ModelRequest(model="m", messages=messages))
+    sent = (await vendor.llm.nth(3)).question["messages"]
+    ids = [each["id"] for message in sent for each in message.get("tool_calls", ())]
+    assert len(set(ids)) == 6
+    assert ids == [message["tool_call_id"] for message in sent if message["role"] == "tool"]
+
+
 # Bytes and tags, cut anywhere
 
 STREAM = sse(
@@ -512,95 +370,3 @@ def test_thinking_is_not_spoken(whole: str, spoken: str) -> None:
         thinking_filter = ThinkingFilter()
         pieces = [thinking_filter.push(whole[at : at + size]) for at in range(0, len(whole), size)]
         assert "".join(pieces) + thinking_filter.finish() == spoken
-
-
-# Whims
-
-
-async def test_headers_of_ones_own_are_sent(vendor: FakeVendor, settings: Settings) -> None:
-    """Modal's proxy keys, OpenRouter's title."""
-    await answer(open_model(SPEC, settings(headers='{"Modal-Key": "wk-1", "X-Title": "Shop"}')), HI)
-    headers = (await vendor.llm.nth(0)).headers
-    assert (headers["Modal-Key"], headers["X-Title"]) == ("wk-1", "Shop")
-
-
-async def test_calls_that_stand_in_the_question_are_not_made_again(vendor: FakeVendor, settings: Settings) -> None:
-    """Mistral repeats them in its answer."""
-    model = open_model(SPEC, settings(call_ids="nine", strict_order="true"))
-    request = ModelRequest(model="m", messages=(*HI.messages, Called("call_1", "f", "{}"), Returned("call_1", "1")))
-    await answer(model, request)
-    sent = (await vendor.llm.nth(0)).question["messages"][1]["tool_calls"][0]["id"]
-    old, new = call(index=0, id=sent, function=fn("f", "{}")), call(index=1, id="b" * 9, function=fn("g", "{}"))
-    vendor.llm.cue(LlmCue(raw=(sse(old, new, delta("tool_calls"), "[DONE]"),)))
-    assert calls_of(await answer(model, request)) == {0: ("g", "{}")}
-    vendor.llm.cue(LlmCue(raw=(sse(old, delta(content="Done."), delta("stop"), "[DONE]"),)))
-    assert await answer(model, request) == [TextDelta("Done."), Finished("stop")]
-
-
-async def test_an_id_that_a_server_uses_again_is_that_of_another_call(vendor: FakeVendor, settings: Settings) -> None:
-    """A simple server counts from `call_1` in each answer, or gives it to both calls of one. Each gets its own ID,
-    which goes back to that server with the call and with its result.
-    """
-    model = open_model(SPEC, settings())
-    again = call(index=0, id="call_1", function=fn("f", "{}")), call(index=1, id="call_1", function=fn("g", "{}"))
-    messages: tuple[Message, ...] = HI.messages
-    for _ in range(3):
-        vendor.llm.cue(LlmCue(raw=(sse(*again, delta("tool_calls"), "[DONE]"),)))
-        events = await answer(model, ModelRequest(model="m", messages=messages))
-        assert calls_of(events) == {0: ("f", "{}"), 1: ("g", "{}")}
-        for each in events:
-            if isinstance(each, CallDelta) and each.call_id:
-                messages = (*messages, Called(each.call_id, each.name, "{}"), Returned(each.call_id, each.name))
-    await answer(model, ModelRequest(model="m", messages=messages))
-    sent = (await vendor.llm.nth(3)).question["messages"]
-    ids = [each["id"] for message in sent for each in message.get("tool_calls", ())]
-    assert len(set(ids)) == 6
-    assert ids == [message["tool_call_id"] for message in sent if message["role"] == "tool"]
-
-
-@pytest.mark.parametrize(
-    ("options", "mark"),
-    [
-        ({}, None),
-        ({"prefill": "partial"}, "partial"),
-        ({"prefill": "prefix"}, "prefix"),
-        ({"strict_order": "true"}, "prefix"),
-    ],
-)
-async def test_an_answer_to_go_on_with_bears_the_servers_mark(
-    vendor: FakeVendor, settings: Settings, options: dict[str, str], mark: str | None
-) -> None:
-    """Only at the end of a question."""
-    begun = ModelRequest(model="m", messages=(said("assistant", "Hello."), *HI.messages, said("assistant", "It is")))
-    await answer(open_model(SPEC, settings(**options)), begun)
-    sent = (await vendor.llm.nth(0)).question["messages"]
-    marks = [sorted(message.keys() - {"role", "content"}) for message in sent]
-    assert marks == [[], [], [] if mark is None else [mark]]
-
-
-@given(st.text(max_size=40))
-def test_any_id_becomes_nine_letters_and_digits(call_id: str) -> None:
-    """Always the same for the same id, so that a call and its result still meet."""
-    made = nine(call_id)
-    assert len(made) == 9
-    assert made.isascii()
-    assert made.isalnum()
-    assert nine(made) == made == nine(call_id)
-
-
-def test_steps_stay_apart() -> None:
-    """A call that was made because of an earlier one's result stands in a message of its own, after it."""
-    conversation: list[Message] = [
-        said("user", "q"),
-        Called("a", "f", ""),
-        Returned("a", "1"),
-        Called("b", "g", ""),
-        Returned("b", "2"),
-    ]
-    assert shape(messages(conversation)) == [
-        ("user", "q", []),
-        ("assistant", None, ["a"]),
-        ("tool", "a", []),
-        ("assistant", None, ["b"]),
-        ("tool", "b", []),
-    ]
