@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.wiring.test_workers import Server, serving
+from tests.wiring.workers import Server, serving
 from voicepipe.testing.waiting import eventually
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from tests.server.rtc_user import CALLS, WAIT_S, rtc_call
-from tests.wiring.test_workers import serving
+from tests.wiring.workers import serving
 
 pytestmark = pytest.mark.slow
 
