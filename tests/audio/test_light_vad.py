@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 
 from tests.audio.conftest import Clip, OfKind
-from tests.audio.test_vad_segmenter import FRAMES, LIVE_MS, PER_MS, RATE_HZ, before, edges_of, first, kinds, segmented
+from tests.audio.edges import LIVE_MS, PER_MS, RATE_HZ, edges_of, first_edge, kinds, segmented
+from tests.audio.test_vad_segmenter import FRAMES, before
 from tests.audio.test_vad_segmenter import crowd as crowd
 from voicepipe.audio import silero
 from voicepipe.audio.samples import Samples, silence
@@ -55,7 +56,7 @@ def test_no_clip_is_missed_and_t0_is_where_people_put_it(of_kind: OfKind) -> Non
     ends, onsets = [], []
     for clip in of_kind("clean", "conversation", "pause_built", "phone", "hesitation", "concat"):
         edges = edges_of(light(), clip.samples(RATE_HZ))
-        onsets.append(first(edges, SpeechStart).onset.stream_ms - clip.start_ms)
+        onsets.append(first_edge(edges, SpeechStart).onset.stream_ms - clip.start_ms)
         ends.append([edge for edge in edges if isinstance(edge, SpeechStop)][-1].last_voiced.stream_ms - clip.end_ms)
     for errors in (ends, onsets):
         assert abs(np.median(errors)) <= 20
@@ -144,6 +145,6 @@ def test_a_long_silence_before_the_speech_changes_nothing(clips: dict[str, Clip]
     speech = clips["clean/ls_2414-128291-0003"].samples(RATE_HZ)
     segmenter = light()
     assert edges_of(segmenter, silence(60 * RATE_HZ)) == []
-    late = first([edge for _, edge in segmented(segmenter, speech, begins_ms=60_000)], SpeechStart).onset.stream_ms
-    early = first(edges_of(light(), speech), SpeechStart).onset.stream_ms
+    late = first_edge([edge for _, edge in segmented(segmenter, speech, begins_ms=60_000)], SpeechStart).onset.stream_ms
+    early = first_edge(edges_of(light(), speech), SpeechStart).onset.stream_ms
     assert late - 60_000 == pytest.approx(early, abs=20)

@@ -1,9 +1,8 @@
-"""The segmenter on real speech: edges, and what time does to them."""
+"""The segmenter on real speech: its edges, and the samples in which silence is counted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.audio.conftest import Clip, OfKind
+from tests.audio.edges import (
+    LIVE_MS,
+    PER_MS,
+    RATE_HZ,
+    cut_in_mid_word,
+    edges_of,
+    first_edge,
+    kinds,
+    last_voiced,
+    segmented,
+)
 from voicepipe.audio import silero
 from voicepipe.audio.onnx_weights import Weights
 from voicepipe.audio.samples import Samples, silence
@@ -19,62 +29,11 @@ from voicepipe.audio.speech_events import Edge, Instant, SilenceProgress, Speech
 from voicepipe.audio.vad_segmenter import VadOptions, VadSegmenter, VadState
 from voicepipe.errors import ConfigError
 
-RATE_HZ = 24_000
-LIVE_MS = 20
-PER_MS = RATE_HZ // 1_000
-
-AnEdge = TypeVar("AnEdge", SpeechStart, SpeechStop, SpeechResume)
-
-
-def segmented(
-    segmenter: VadSegmenter, samples: Samples, *, begins_ms: int = 0, frame_ms: int = LIVE_MS
-) -> Iterator[tuple[int, Edge]]:
-    """Feed samples in real time; each edge with the session time of the frame that showed it."""
-    for first in range(0, len(samples), frame_ms * PER_MS):
-        frame = samples[first : first + frame_ms * PER_MS]
-        now_ms = begins_ms + (first + len(frame)) // PER_MS
-        for edge in segmenter.push(frame, now_ms):
-            yield now_ms, edge
-
-
-def edges_of(segmenter: VadSegmenter, samples: Samples) -> list[Edge]:
-    return [edge for _, edge in segmented(segmenter, samples)]
-
-
-def ticked(segmenter: VadSegmenter, from_ms: int, to_ms: int) -> Iterator[tuple[int, Edge]]:
-    """Let time pass without a frame."""
-    for now_ms in range(from_ms, to_ms, LIVE_MS):
-        for edge in segmenter.tick(now_ms):
-            yield now_ms, edge
-
-
-def kinds(edges: list[Edge]) -> list[type[Edge]]:
-    """What happened, without the steps of silence."""
-    return [type(edge) for edge in edges if not isinstance(edge, SilenceProgress)]
-
-
-def first(edges: list[Edge], kind: type[AnEdge]) -> AnEdge:
-    """Return the first edge of a kind."""
-    return next(edge for edge in edges if isinstance(edge, kind))
-
 
 def onset(edge: Edge) -> Instant:
     """Return where the voice began that an edge reports."""
     assert isinstance(edge, SpeechStart | SpeechResume)
     return edge.onset
-
-
-def silence_ms(edge: Edge) -> int:
-    """Return how long the pause is that an edge reports."""
-    assert isinstance(edge, SpeechStop | SilenceProgress)
-    return edge.silence_ms
-
-
-def last_voiced(segmenter: VadSegmenter) -> Instant:
-    """Return the last voiced sample of the voice that the VAD is following."""
-    instant = segmenter.last_voiced()
-    assert instant is not None
-    return instant
 
 
 # --- where the voice is ------------------------------------------------------------------------
@@ -88,7 +47,7 @@ def test_t0_and_onset_are_where_people_put_them(of_kind: OfKind) -> None:
     ends, onsets = [], []
     for clip in of_kind("clean", "conversation", "pause_built"):
         edges = edges_of(VadSegmenter(RATE_HZ), clip.samples(RATE_HZ))
-        started = first(edges, SpeechStart)
+        started = first_edge(edges, SpeechStart)
         paused = [edge for edge in edges if isinstance(edge, SpeechStop)][-1]
         onsets.append(started.onset.stream_ms - clip.start_ms)
         ends.append(paused.last_voiced.stream_ms - clip.end_ms)
@@ -113,7 +72,7 @@ def test_inserted_pause_is_reported_and_withdrawn(clips: dict[str, Clip]) -> Non
     """
     edges = edges_of(VadSegmenter(RATE_HZ), clips["pause_built/ls_2414-128291-0003_p1200"].samples(RATE_HZ))
     assert kinds(edges) == [SpeechStart, SpeechStop, SpeechResume, SpeechStop]
-    paused, resumed = first(edges, SpeechStop), first(edges, SpeechResume)
+    paused, resumed = first_edge(edges, SpeechStop), first_edge(edges, SpeechResume)
     assert paused.last_voiced.stream_ms == pytest.approx(1_185, abs=60)
     assert resumed.onset.stream_ms == pytest.approx(2_655, abs=60)
     longest_ms = max(edge.silence_ms for edge in edges[: edges.index(resumed)] if isinstance(edge, SilenceProgress))
@@ -132,7 +91,7 @@ def test_the_rate_does_not_move_the_edges(clips: dict[str, Clip]) -> None:
     found = []
     for rate_hz in (8_000, 16_000, 24_000, 48_000):
         edges = list(VadSegmenter(rate_hz).push(clip.samples(rate_hz), now_ms=10_000))
-        started, paused = first(edges, SpeechStart), first(edges, SpeechStop)
+        started, paused = first_edge(edges, SpeechStart), first_edge(edges, SpeechStop)
         found.append((started.onset.stream_ms, paused.last_voiced.stream_ms))
     assert np.ptp(np.array(found), axis=0).max() <= 12
 
@@ -372,124 +331,6 @@ def test_instants_are_on_the_session_clock_too(clips: dict[str, Clip]) -> None:
         instant = {SpeechStart: "onset", SpeechResume: "onset", SpeechStop: "last_voiced"}.get(type(edge))
         if instant:
             assert getattr(edge, instant).session_ms == getattr(edge, instant).stream_ms + 7_000
-
-
-# --- frames that don't come ---------------------------------------------------------------------
-
-
-def cut_in_mid_word(clips: dict[str, Clip]) -> tuple[Samples, Samples]:
-    """Speech up to the middle of a vowel, and the rest."""
-    samples = clips["clean/jfk"].samples(RATE_HZ)
-    loudest = int(np.abs(samples[2 * RATE_HZ : 3 * RATE_HZ].astype(int)).argmax()) + 2 * RATE_HZ
-    cut = loudest // (LIVE_MS * PER_MS) * LIVE_MS * PER_MS
-    return samples[:cut], samples[cut:]
-
-
-def test_muting_in_mid_word_ends_like_silence(clips: dict[str, Clip]) -> None:
-    """No frame comes any more: nothing for 200 ms of jitter, then a pause whose t0 is where the sound was cut."""
-    said, _ = cut_in_mid_word(clips)
-    segmenter = VadSegmenter(RATE_HZ)
-    edges_of(segmenter, said)
-    assert segmenter.state is VadState.SPEAKING
-    cut_ms = len(said) // PER_MS
-    edges = list(ticked(segmenter, cut_ms, cut_ms + 700))
-    (noticed_ms, paused), *grown = edges
-    assert noticed_ms == cut_ms + 220
-    assert isinstance(paused, SpeechStop)
-    assert cut_ms - 40 <= paused.last_voiced.session_ms <= cut_ms
-    assert all(isinstance(edge, SilenceProgress) for _, edge in grown)
-    for now_ms, edge in edges:
-        assert silence_ms(edge) == now_ms - paused.last_voiced.session_ms
-    assert edges[-1][0] == cut_ms + 680
-
-
-def test_zeros_in_mid_word_end_like_silence(clips: dict[str, Clip]) -> None:
-    """A client that mutes by sending digital silence: the same t0, noticed within 250 ms."""
-    said, _ = cut_in_mid_word(clips)
-    muted = np.concatenate((said, silence(RATE_HZ)))
-    now_ms, paused = [
-        (now, edge) for now, edge in segmented(VadSegmenter(RATE_HZ), muted) if isinstance(edge, SpeechStop)
-    ][-1]
-    # The last 10 ms that hold any of the voice end up to one hop behind it.
-    assert len(said) // PER_MS - 40 <= paused.last_voiced.session_ms <= len(said) // PER_MS + 10
-    assert now_ms <= len(said) // PER_MS + 250
-
-
-def test_speech_after_a_gap_resumes_and_the_gap_counts_once(clips: dict[str, Clip]) -> None:
-    """Muted in mid-word, 5 s later the rest: one pause, its silence grows by the clock to 5 s, then a resume."""
-    said, rest = cut_in_mid_word(clips)
-    segmenter = VadSegmenter(RATE_HZ)
-    edges_of(segmenter, said)
-    cut_ms = len(said) // PER_MS
-    gap = [edge for _, edge in ticked(segmenter, cut_ms, cut_ms + 5_000)]
-    assert kinds(gap) == [SpeechStop]
-    again = list(segmented(segmenter, rest, begins_ms=cut_ms + 5_000))
-    resumed = next(edge for _, edge in again if not isinstance(edge, SilenceProgress))
-    assert isinstance(resumed, SpeechResume)
-    assert resumed.onset.session_ms == pytest.approx(cut_ms + 5_000, abs=60)
-    assert resumed.onset.stream_ms == pytest.approx(cut_ms, abs=60)
-    before = [edge for _, edge in again]
-    silences = [silence_ms(edge) for edge in gap + before[: before.index(resumed)]]
-    assert silences == sorted(set(silences))
-    assert max(silences) <= 5_000 + 250
-
-
-@pytest.mark.parametrize("ticks", [True, False])
-def test_silence_after_a_gap_goes_on_by_the_clock(clips: dict[str, Clip], ticks: bool) -> None:
-    """Muted, 2 s nothing, then frames of room tone: the silence is the time passed, with ticks between or without."""
-    said, _ = cut_in_mid_word(clips)
-    tone = clips["clean/jfk"].samples(RATE_HZ)[-RATE_HZ:]
-    segmenter = VadSegmenter(RATE_HZ)
-    edges_of(segmenter, said)
-    cut_ms = len(said) // PER_MS
-    edges = [edge for _, edge in ticked(segmenter, cut_ms, cut_ms + 2_000)] if ticks else []
-    edges += [edge for _, edge in segmented(segmenter, tone, begins_ms=cut_ms + 2_000)]
-    assert kinds(edges) == [SpeechStop]
-    since_ms = first(edges, SpeechStop).last_voiced.session_ms
-    assert silence_ms(edges[-1]) == pytest.approx(cut_ms + 3_000 - since_ms, abs=25)
-
-
-def test_frames_that_were_only_late_are_not_counted_twice(clips: dict[str, Clip]) -> None:
-    """In a pause the network stalls for 500 ms and then delivers all at once: the silence is what the samples say."""
-    samples = clips["clean/LJ001-0008"].samples(RATE_HZ)
-    segmenter = VadSegmenter(RATE_HZ)
-    stall_ms = clips["clean/LJ001-0008"].end_ms // 20 * 20 + 400
-    edges_of(segmenter, samples[: stall_ms * PER_MS])
-    assert segmenter.state is VadState.PAUSED
-    last_ms = last_voiced(segmenter).stream_ms
-    edges = [edge for _, edge in ticked(segmenter, stall_ms, stall_ms + 500)]
-    for first in range(stall_ms, stall_ms + 500, 20):
-        edges += segmenter.push(samples[first * PER_MS : (first + 20) * PER_MS], stall_ms + 500)
-    on_time = samples[(stall_ms + 500) * PER_MS : (stall_ms + 700) * PER_MS]
-    edges += [edge for _, edge in segmented(segmenter, on_time, begins_ms=stall_ms + 500)]
-    silences = [silence_ms(edge) for edge in edges]
-    assert silences == sorted(silences)
-    assert silences[-1] == pytest.approx(stall_ms + 700 - last_ms, abs=25)
-
-
-def test_ticks_between_frames_that_come_change_nothing(clips: dict[str, Clip]) -> None:
-    """Frames of 100 ms with a tick every 20."""
-    samples = clips["clean/vctk_p287_001"].samples(RATE_HZ)
-    samples = samples[: len(samples) // (100 * PER_MS) * 100 * PER_MS]
-    segmenter = VadSegmenter(RATE_HZ)
-    edges: list[Edge] = []
-    for first in range(0, len(samples), 100 * PER_MS):
-        for tick_ms in range(first // PER_MS, first // PER_MS + 100, 20):
-            edges += segmenter.tick(tick_ms)
-        edges += segmenter.push(samples[first : first + 100 * PER_MS], first // PER_MS + 100)
-    assert edges == edges_of(VadSegmenter(RATE_HZ), samples)
-
-
-def test_a_long_silence_ends_the_pause_by_itself(clips: dict[str, Clip]) -> None:
-    """After `max_pause_ms` the next voice starts, without an event in between."""
-    said, rest = cut_in_mid_word(clips)
-    segmenter = VadSegmenter(RATE_HZ, VadOptions(max_pause_ms=1_000))
-    edges_of(segmenter, said)
-    cut_ms = len(said) // PER_MS
-    gap = [edge for _, edge in ticked(segmenter, cut_ms, cut_ms + 5_000)]
-    assert 1_000 <= silence_ms(gap[-1]) <= 1_020
-    assert segmenter.state is VadState.QUIET
-    assert kinds([edge for _, edge in segmented(segmenter, rest, begins_ms=cut_ms + 5_000)])[0] is SpeechStart
 
 
 # --- the rest -----------------------------------------------------------------------------------

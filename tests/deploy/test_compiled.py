@@ -14,8 +14,8 @@ import pytest
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
 
 TESTS = (
-    *(f"tests/audio/test_{name}.py" for name in ("echo_detector", "history", "levels", "near_field", "resample")),
-    *(f"tests/audio/test_{name}.py" for name in ("samples", "silero", "vad_segmenter")),
+    *(f"tests/audio/test_{name}.py" for name in ("echo_detector", "frame_gaps", "history", "levels", "near_field")),
+    *(f"tests/audio/test_{name}.py" for name in ("resample", "samples", "silero", "vad_segmenter")),
     *("tests/session/test_audio_input.py", "tests/session/test_read_limit.py", "tests/wiring/test_running.py"),
 )
 """Of the compiled modules, and of a whole server that uses them."""
