@@ -296,6 +296,17 @@ def test_functions_outside_the_package_are_as_short(folder: str) -> None:
     assert long_functions(sources) == []
 
 
+@pytest.mark.parametrize("folder", ["deploy", "tests", "web"])
+def test_files_outside_the_package_are_as_short(folder: str) -> None:
+    """The tools, the tests and the pages are cut by noun too; scripts of others stay as they are."""
+    paths = [
+        path for path in (PACKAGE.parent / folder).rglob("*.*") if path.suffix in {".py", ".js", ".mjs", ".ts", ".css"}
+    ]
+    sources = {str(path): path.read_text(encoding="utf-8") for path in paths if "vendor" not in path.parts}
+    assert sources
+    assert too_long(sources) == []
+
+
 def test_every_package_has_a_layer() -> None:
     """A new package is entered in the table of layers before it gets modules."""
     assert {_package(module) for module in server()} <= layers().keys()
