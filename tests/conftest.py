@@ -25,6 +25,9 @@ from voicepipe.testing.recording import RecordedConnections
 from voicepipe.turn import record_builder
 from voicepipe.wiring import running
 
+pytest.register_assert_rewrite(*(f"tests.{path.name}" for path in Path(__file__).parent.iterdir() if path.is_dir()))
+"""A failed assertion of a module that tests share shows its values, as one of a test does."""
+
 T = TypeVar("T")
 
 DATA = Path(__file__).parent / "data"
