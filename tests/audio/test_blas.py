@@ -13,6 +13,9 @@ from tests.conftest import Open
 from voicepipe.audio.blas import compute_on_one_thread
 from voicepipe.audio.resample import Resampler
 
+N_SHARES = 300
+"""Over a second. With two threads each product wakes the other one, so no share is ever small."""
+
 
 @pytest.fixture(autouse=True)
 def two_threads() -> Iterator[None]:
@@ -36,10 +39,10 @@ def share_of_other_threads() -> float:
 
 
 def test_no_other_thread_computes() -> None:
-    """Threads of an earlier test may still be awake when the first share is taken."""
+    """Threads that an earlier product woke stay awake for tens of ms, longer than some shares take."""
     compute_on_one_thread()
     assert n_threads() == [1]
-    assert min(share_of_other_threads() for _ in range(5)) < 0.2
+    assert any(share_of_other_threads() < 0.2 for _ in range(N_SHARES))
 
 
 async def test_a_server_computes_on_one_thread(fake_server: Open) -> None:
