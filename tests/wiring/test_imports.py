@@ -13,13 +13,13 @@ pytestmark = pytest.mark.slow
 
 LATER = (
     *("onnxruntime", "xllamacpp", "moonshine_voice", "hibari", "soundfile", "rich", "openai", "pydantic", "pytest"),
-    *("opentelemetry", "requests", "jwt", "cryptography", "num2words"),
+    *("opentelemetry", "requests", "jwt", "cryptography", "num2words", "markdown_it", "yaml"),
 )
 """Heavy modules, or ones outside the base: each is loaded by the code that needs it, when it does."""
 
 
 def test_the_server_starts_without_the_engines_and_what_only_commands_need() -> None:
-    code = "import sys, voicepipe.wiring.serve; print(*sorted(sys.modules))"
+    code = "import sys, voicepipe.cli.serve, voicepipe.wiring.serve; print(*sorted(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     modules = {name.partition(".")[0] for name in loaded.stdout.split()}
     assert "aiohttp" in modules

@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from voicepipe.cli.options import StageOptions
-from voicepipe.evals.scenario import read_script
-from voicepipe.evals.scripted_models import ScriptedModels
+
+if TYPE_CHECKING:
+    from voicepipe.evals.scripted_models import ScriptedModels
 
 PREFIX: Final = "scripted/"
 SUFFIXES: Final = (".yaml", ".yml")
@@ -35,6 +36,10 @@ def scripted_llm(options: AnyOptions, print_line: Callable[[str], None]) -> Iter
     if not names_a_script(options.llm):
         yield options
         return
+    # Imported late: a server without a script needs neither the fake providers nor the reader of YAML.
+    from voicepipe.evals.scenario import read_script
+    from voicepipe.evals.scripted_models import ScriptedModels
+
     assert options.llm is not None
     path = Path(options.llm.removeprefix(PREFIX)).expanduser()
     models = ScriptedModels(read_script(path), names_unmatched=True)

@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
+if TYPE_CHECKING:
+    from markdown_it.token import Token
 
 INDEX: Final = "index"
 
@@ -96,6 +96,9 @@ class Docs:
 
 def render(name: str, text: str) -> RenderedPage:
     """Return a page from its Markdown; the marks around generated blocks are left out."""
+    # Imported late: most servers never show these pages, and the library takes 1 MB.
+    from markdown_it import MarkdownIt
+
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = markdown.parse(re.sub(r"^<!--.*?-->\n", "", text, flags=re.MULTILINE))
     sections = tuple(_sections(name, tokens))
@@ -153,6 +156,8 @@ def _linked(tokens: Sequence[Token]) -> Iterator[Token]:
 
 def _drawn(tokens: Iterator[Token]) -> Iterator[Token]:
     """Put the drawing in front of each diagram's text, which stays for those who read it."""
+    from markdown_it.token import Token  # late, as in `render`
+
     for token in tokens:
         diagram = _DIAGRAM.fullmatch(token.info) if token.type == "fence" else None
         if diagram is None:
