@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from voicepipe.errors import ConfigError, StageBroken
+from voicepipe.huge_pages import VARIABLES
 from voicepipe.ports.synthesizer import Spoken, Synthesizer, Voice, audio_of
 from voicepipe.providers.local import prerequisites
 from voicepipe.providers.local.process import LocalEngine, start_engine
@@ -98,6 +99,19 @@ async def test_clients_share_one_engine(socket_path: Path) -> None:
             assert first.pid == second.pid
         assert await samples_said(synthesizer_at(socket_path))
         assert second.restarts == 0
+    await ended(socket_path)
+
+
+async def test_an_engine_of_a_server_with_huge_pages_has_none(
+    socket_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would take memory, and the server alone is measured to gain by them."""
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(name, value)
+    async with asyncio.timeout(BOUND_S), start_engine(socket_path, stages=TTS, linger_ms=50) as engine:
+        environ = await asyncio.to_thread(Path(f"/proc/{engine.pid}/environ").read_text)
+        assert "OPENBLAS_NUM_THREADS" in environ
+        assert not [name for name in VARIABLES if name in environ]
     await ended(socket_path)
 
 

@@ -23,6 +23,7 @@ from voicepipe.audio import decode_process
 from voicepipe.audio.decode_file import Pieces, TooLong
 from voicepipe.audio.files import UnreadableSound, wav_bytes
 from voicepipe.audio.samples import Samples
+from voicepipe.huge_pages import VARIABLES
 from voicepipe.server import decoding as decoding_module
 from voicepipe.server.decoding import DecodedRecording, Decoding, decoding
 from voicepipe.testing.fakes.cues import Hold, SttCue
@@ -40,6 +41,8 @@ SECRET = "a provider's key"
 @pytest.fixture
 async def decoders(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Decoding]:
     monkeypatch.setenv("SOME_API_KEY", SECRET)
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(name, value)
     async with decoding() as opened:
         yield opened
 
@@ -140,7 +143,9 @@ async def test_a_decoder_has_the_recording_and_nothing_else(decoders: Decoding) 
         assert limits["Max core file size"] == limits["Max open files"] == limits["Max file size"] == "0"
         assert limits["Max cpu time"] == "120"
         assert int(limits["Max address space"]) < 1 << 30
-        assert SECRET not in (process / "environ").read_text()
+        environ = (process / "environ").read_text()
+        assert SECRET not in environ
+        assert not [name for name in VARIABLES if name in environ]
         assert os.getpriority(os.PRIO_PROCESS, int(process.name)) >= 10
         sockets = [os.readlink(fd) for fd in (process / "fd").iterdir() if os.readlink(fd).startswith("socket:")]
         assert len(sockets) == 1

@@ -9,7 +9,9 @@ from importlib import import_module
 from typing import Any, Final
 
 from voicepipe.cli.command_line import parse, parser
+from voicepipe.cli.options import ServeOptions
 from voicepipe.errors import ConfigError, StoreUnavailable, VoicepipeError
+from voicepipe.huge_pages import restart_with_huge_pages
 
 DONE: Final = 0
 FAILED: Final = 1
@@ -29,12 +31,17 @@ BROKEN_PIPE: Final = 141
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit status. `arguments` default to those of the process."""
+    """Run a command and return its exit status. `arguments` default to those of the process.
+
+    Without them the process is the command's own: `serve` then starts it again, with huge pages, where Linux has them.
+    """
     options = parse(arguments)
     if options is None:
         parser().print_help()
         return DONE
     try:
+        if arguments is None and isinstance(options, ServeOptions):
+            restart_with_huge_pages()  # now, as the server's libraries are not imported yet
         return _command(options.command)(options)
     except KeyboardInterrupt:
         return INTERRUPTED

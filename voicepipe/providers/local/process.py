@@ -18,6 +18,7 @@ import msgspec
 import voicepipe
 from voicepipe.clock import monotonic_ms
 from voicepipe.errors import ConfigError, StageBroken, VoicepipeError
+from voicepipe.huge_pages import environment_without_huge_pages
 from voicepipe.providers.local import wire
 from voicepipe.providers.local.connection import answered_within
 from voicepipe.providers.local.prerequisites import check_engine, check_socket_path
@@ -221,7 +222,7 @@ def _spawn(socket_path: Path, model_file: Path | None, linger_ms: int) -> None:
     command += ["--socket", str(socket_path), "--linger-ms", str(linger_ms)]
     command += [] if model_file is None else ["--model-file", str(model_file.absolute())]
     root = str(Path(voicepipe.__file__).parent.parent)
-    environment = os.environ | {
+    environment = environment_without_huge_pages() | {
         "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", "")))),
         "OPENBLAS_NUM_THREADS": "1",  # the models start their own threads
     }
