@@ -17,6 +17,7 @@ from voicepipe.session.connection import Reconnection, SessionConnection
 from voicepipe.session.outbox import OutgoingFrame
 from voicepipe.session.read_limit import ReadLimit
 from voicepipe.session.resumption import ResumeSecret
+from voicepipe.session.socket import TakeAtOnce
 from voicepipe.testing.scenario import Scenario
 from voicepipe.testing.user import WIRE_HZ
 from voicepipe.turn import events as e
@@ -237,6 +238,54 @@ async def test_what_was_missed_comes_once_and_in_order() -> None:
     assert await line.receive() == "a word"
     await line.send(6, OutgoingFrame(b"6"))
     assert second.frames == [b"hello", b"4", b"5", b"6"]
+
+
+@dataclass
+class Delivering(Wired):
+    """A socket that delivers messages at once."""
+
+    take: TakeAtOnce | None = None
+
+    def deliver_to(self, take: TakeAtOnce | None) -> None:
+        self.take = take
+
+
+async def test_the_newest_socket_delivers_at_once_too() -> None:
+    """From the first message on that was received. The older one delivers no more, nor does a connection that ends."""
+    first, second, taken = Delivering(), Delivering(["a word"]), list[bytes]()
+
+    def take(message: bytes) -> bool:
+        taken.append(message)
+        return True
+
+    line = a_line(first)
+    line.deliver_to(take)
+    assert first.take is not None
+    assert not first.take(b"the first one")
+    line.replace(Reconnection(second, 0, lambda: b"hello"))
+    assert await line.receive() == "a word"
+    assert first.take is None
+    assert second.take is not None
+    assert second.take(b"at once")
+    assert taken == [b"at once"]
+    line.deliver_to(None)
+    assert second.take is None
+
+
+async def test_a_fault_in_what_was_delivered_is_one_of_what_is_received() -> None:
+    """The call that reads the socket can't end the session."""
+
+    def fail(message: bytes) -> bool:
+        raise ZeroDivisionError(message)
+
+    socket = Delivering(["two", "one"])
+    line = a_line(socket)
+    line.deliver_to(fail)
+    assert await line.receive() == "one"
+    assert socket.take is not None
+    assert not socket.take(b"two")
+    with pytest.raises(ZeroDivisionError, match="two"):
+        await line.receive()
 
 
 async def test_the_newest_of_two_wins() -> None:

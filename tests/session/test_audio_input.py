@@ -137,6 +137,38 @@ async def test_joined_audio_is_processed_once_and_in_order(question: Samples) ->
     many.close()
 
 
+async def test_frames_that_are_processed_at_once_are_those_of_process(question: Samples) -> None:
+    """The same events, and the same audio for the transcriber."""
+    clock, events, given = Hand(), [list[Any](), list[Any]()], [Given(), Given()]
+    inputs = [AudioInput(CONFIG, STREAMS, clock, each.append) for each in events]  # type: ignore[arg-type]
+    for audio_input, got in zip(inputs, given, strict=True):
+        audio_input.feed.attach(got)  # type: ignore[arg-type]
+    waiting, at_once = inputs
+    for first in range(0, len(question), 480):
+        clock.ms += 20
+        frame = question[first : first + 480].astype("<i2").tobytes()
+        await waiting.process(frame, ReadLimit())
+        assert at_once.takes_at_once(frame)
+        at_once.process_at_once(frame, ReadLimit())
+    assert events[0] == events[1]
+    assert any(isinstance(event, e.SpeechPaused) for event in events[1])
+    assert given[0].n_samples == given[1].n_samples
+    assert at_once.received_ms == waiting.received_ms
+    for audio_input in inputs:
+        audio_input.close()
+
+
+async def test_100_ms_are_processed_at_once_and_no_more() -> None:
+    """With what is joined."""
+    audio_input = AudioInput(CONFIG, STREAMS, Hand(), list[Any]().append)  # type: ignore[arg-type]
+    assert audio_input.takes_at_once(bytes(4_800))
+    assert not audio_input.takes_at_once(bytes(4_802))
+    assert audio_input.joins(bytes(960))
+    assert not audio_input.takes_at_once(bytes(3_842))
+    audio_input.process_at_once(bytes(3_840), ReadLimit())
+    assert audio_input.received_ms == 100
+
+
 async def test_a_client_that_comes_back_sends_joined_audio_again() -> None:
     """It was not received: `restart` tells the client to go on before it."""
     audio_input = AudioInput(CONFIG, STREAMS, Hand(), list[Any]().append)  # type: ignore[arg-type]

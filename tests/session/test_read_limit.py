@@ -266,6 +266,26 @@ async def test_a_recording_passes_at_once_and_a_longer_one_faster_than_it_was_sp
     assert abs(clock.slept_us - 60_000_000 / AUDIO_SPEED) < 100_000
 
 
+async def test_messages_at_once_are_limited_like_all_others(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    """What came while the reader waited has a time slice of its own. Behind a debt, the reader has to wait."""
+    clock = HandClock(monkeypatch)
+    read_limit = ReadLimit(clock)
+    clock.now_us += 2 * TIME_SLICE_US
+    assert read_limit.admits_at_once()
+    read_limit.count(b"{}")
+    assert read_limit.admits_message()
+    assert read_limit.admits_audio(BURST_AUDIO_S * 1_000)
+    assert read_limit.admits_at_once()
+    assert not read_limit.admits_audio(1_000)
+    assert not read_limit.admits_at_once()
+    await read_limit.wait_for_audio()
+    read_limit.charge(BURST_EVENTS + EVENTS_PER_S)
+    assert not read_limit.admits_at_once()
+    assert not read_limit.admits_message()
+    await read_limit.wait_for_message()
+    assert read_limit.admits_message()
+
+
 async def test_a_client_that_is_gone_is_not_waited_for(monkeypatch) -> None:  # type: ignore[no-untyped-def]
     """However long it would have to wait: its session ends."""
     clock = HandClock(monkeypatch)

@@ -26,7 +26,7 @@ TLS_RECORD: Final = b"\x16\x03"
 class HttpProtocol(web.RequestHandler):
     """The HTTP of one connection."""
 
-    __slots__ = ("_connection", "_log_limit", "_logged_tls", "_unread")
+    __slots__ = ("_connection", "_log_limit", "_logged_tls", "_unread", "n_received")
 
     def __init__(self, server: web.Server, connection: AcceptedConnection, log_limit: LogLimit) -> None:
         """Begin; `log_limit` limits the log lines about bad requests."""
@@ -39,6 +39,8 @@ class HttpProtocol(web.RequestHandler):
         self._connection, self._log_limit = connection, log_limit
         self._logged_tls = False
         self._unread: asyncio.TimerHandle | None = None
+        self.n_received = 0
+        """The number of bytes that came with the latest read."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Store the transport."""
@@ -53,6 +55,7 @@ class HttpProtocol(web.RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         """Read the received bytes; the headers of a request have a deadline from their first byte."""
+        self.n_received = len(data)
         if not self._connection.is_waiting:
             super().data_received(data)
             return

@@ -28,6 +28,9 @@ from voicepipe.turn import events as e
 SLICE_MS = 100
 """A longer append is processed in pieces of this length, so that other tasks run in between."""
 
+MAX_BYTES_AT_ONCE = 8_192
+"""A longer message has no frame of audio to process at once: base64 of `SLICE_MS` at 24 kHz takes 6.4 kB."""
+
 TICK_MS = 20
 """How often the input checks for missing frames while an utterance is open and frames are late."""
 
@@ -237,11 +240,7 @@ class AudioInput:
         Audio that arrives faster than `read_limit` allows is processed later. This wait does not count for the speech
         detector, which would take it for silence.
         """
-        if self._joined:
-            audio, self._joined = self._joined + audio, b""
-        samples = self._decode(audio)
-        if self._n_known:
-            samples = self._new(samples)
+        samples = self._next_samples(audio)
         rate_hz, n_samples, came_ms = self._segmenter.rate_hz, len(samples), self._clock.now_ms()
         n_slice, now_ms, self._has_more = SLICE_MS * rate_hz // 1_000, came_ms - self._away_ms, True
         for first in range(0, n_samples, n_slice):
@@ -257,6 +256,29 @@ class AudioInput:
                 return
         self._has_more = False
         self._schedule_tick()
+
+    def process_at_once(self, audio: bytes, read_limit: ReadLimit) -> None:
+        """Process up to `SLICE_MS` of the user's audio, as `process` does. It doesn't wait: if `read_limit` requires a
+        wait, it no longer `admits_at_once`."""
+        samples, came_ms = self._next_samples(audio), self._clock.now_ms()
+        if self._recorder is not None:
+            self._recorder.user_audio(samples, self._segmenter.rate_hz, came_ms)
+        self._process_slice(samples, came_ms - self._away_ms, 0)
+        read_limit.admits_audio(len(samples) * 1_000 / self._segmenter.rate_hz)
+        self._has_more = False
+        self._schedule_tick()
+
+    def takes_at_once(self, audio: bytes) -> bool:
+        """Return whether `process_at_once` may process this audio with what is joined."""
+        form = self._config.input_format
+        return len(self._joined) + len(audio) <= SLICE_MS * form.rate_hz * form.sample_bytes // 1_000
+
+    def _next_samples(self, audio: bytes) -> Samples:
+        """Return the samples of the joined audio and of this, without those processed already."""
+        if self._joined:
+            audio, self._joined = self._joined + audio, b""
+        samples = self._decode(audio)
+        return self._new(samples) if self._n_known else samples
 
     def _process_slice(self, samples: Samples, now_ms: int, more_ms: int) -> None:
         if self._journal is not None:

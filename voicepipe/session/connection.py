@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
@@ -11,7 +12,7 @@ from typing import Any, Final
 
 from voicepipe.clock import monotonic_ms
 from voicepipe.session.outbox import OutgoingFrame
-from voicepipe.session.socket import ClientSocket
+from voicepipe.session.socket import ClientSocket, DeliveringSocket, TakeAtOnce
 from voicepipe.telemetry.log import log_event
 
 UNREAD_LIMIT_S: Final = 10.0
@@ -85,6 +86,11 @@ class SessionConnection:
         self.has_received = False
         """Whether the client has sent anything."""
 
+        self._take: TakeAtOnce | None = None
+        self._context = contextvars.copy_context()
+        self._fault: Exception | None = None
+        """What `take` raised: `receive` raises it."""
+
         self._next: Reconnection | None = None
         self._wake = asyncio.Event()
         self._whole = asyncio.Event()
@@ -115,11 +121,31 @@ class SessionConnection:
         while True:
             is_gone = self._dropped or (not self._resumable and self._socket.gone)
             message = None if is_gone else await self._socket.receive()
+            if self._fault is not None:
+                raise self._fault
             if message is not None:
                 self.has_received = True
                 return message
             if not await self._is_back():
                 return None
+
+    def deliver_to(self, take: TakeAtOnce | None) -> None:
+        """Offer messages to `take` before `receive` returns them, where the socket can do this; None: to nobody.
+
+        `receive` returns the first one, and raises what `take` raises.
+        """
+        self._take = take
+        if isinstance(self._socket, DeliveringSocket):
+            self._socket.deliver_to(None if take is None else self._offer)
+
+    def _offer(self, message: bytes) -> bool:
+        if self._take is None or not self.has_received:
+            return False
+        try:
+            return self._context.run(self._take, message)  # the log lines name the session
+        except Exception as why:
+            self._fault = why
+            return False
 
     @property
     def has_message(self) -> bool:
@@ -231,7 +257,8 @@ class SessionConnection:
         return True
 
     async def _take_over(self, reconnection: Reconnection) -> None:
-        self._next, self._dropped = None, False
+        take, self._next, self._dropped = self._take, None, False
+        self.deliver_to(None)
         self._wake.clear()
         self._reconnection.over.set()
         self._reconnection, self._socket = reconnection, reconnection.socket
@@ -241,6 +268,7 @@ class SessionConnection:
             await self._deliver(reconnection.socket, outgoing.frame)
         self._on_back(tuple(missed))
         self._whole.set()
+        self.deliver_to(take)
 
     def _retain(self, sent: SentFrame) -> None:
         self._sent_frames.append(sent)

@@ -129,6 +129,12 @@ class ReadLimit:
         self._began_us = self._now_us()
         return self._wait_us < _MIN_WAIT_US and self._began_us - self._since_us < self._active.time_slice_us
 
+    def admits_at_once(self) -> bool:
+        """Return whether a message that has come while the reader waited may be processed at once, and begin a time
+        slice with it. If not, the reader takes it, and then waits as long as it must."""
+        self._since_us = self._began_us = self._now_us()
+        return self._wait_us < _MIN_WAIT_US and self._audio_wait_us < _MIN_WAIT_US
+
     async def wait_for_message(self) -> None:
         """Wait until the next message may be read."""
         await self._yield_to_others(self._began_us)

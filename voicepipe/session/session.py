@@ -17,6 +17,7 @@ from voicepipe.protocol.outbound import EventRenderer, Frames
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.protocol.session_update import is_published
 from voicepipe.session.active_agent import ActiveAgent
+from voicepipe.session.audio_input import MAX_BYTES_AT_ONCE
 from voicepipe.session.connection import SessionConnection
 from voicepipe.session.context import Greeting as Greeting
 from voicepipe.session.context import NextAgent
@@ -233,16 +234,37 @@ class Session:
 
     async def _receive(self, connection: SessionConnection) -> None:
         outbox, read_limit = self._outbox, self._read_limit
-        while (raw := await connection.receive()) is not None:
-            read_limit.count(raw)
-            n_bytes = outbox.n_bytes
-            await self._take(raw, is_followed=connection.has_message)
-            if outbox.n_bytes != n_bytes:
-                read_limit.charge_bytes(outbox.n_bytes - n_bytes)
-            if not outbox.writable.is_set():
-                await outbox.writable.wait()
-            if not read_limit.admits_message():
-                await read_limit.wait_for_message()
+        connection.deliver_to(self._take_at_once)
+        try:
+            while (raw := await connection.receive()) is not None:
+                read_limit.count(raw)
+                n_bytes = outbox.n_bytes
+                await self._take(raw, is_followed=connection.has_message)
+                if outbox.n_bytes != n_bytes:
+                    read_limit.charge_bytes(outbox.n_bytes - n_bytes)
+                if not outbox.writable.is_set():
+                    await outbox.writable.wait()
+                if not read_limit.admits_message():
+                    await read_limit.wait_for_message()
+        finally:
+            connection.deliver_to(None)
+
+    def _take_at_once(self, raw: bytes) -> bool:
+        """Process a frame of audio while `_receive` waits; return False if that has to take the message."""
+        outbox, read_limit = self._outbox, self._read_limit
+        if len(raw) > MAX_BYTES_AT_ONCE or self._greeter.greeting is not None:
+            return False
+        if not outbox.writable.is_set() or not read_limit.admits_at_once():
+            return False
+        what = inbound.read(raw, self._config, self._core.context.conversation.find)
+        if not isinstance(what, inbound.AudioAppended) or not self._audio_input.takes_at_once(what.audio):
+            return False
+        read_limit.count(raw)
+        n_bytes = outbox.n_bytes
+        if self._takes_sound():
+            self._audio_input.process_at_once(what.audio, read_limit)
+        read_limit.charge_bytes(outbox.n_bytes - n_bytes)
+        return True
 
     async def _expire(self) -> None:
         left_s = max(0, self.grant.expires_at - clock.unix_s())

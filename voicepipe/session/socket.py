@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import Any, Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, runtime_checkable
+
+TakeAtOnce = Callable[[bytes], bool]
+"""Processes a message at once. Returns False, and does nothing, if `receive` must return it. Raises nothing."""
 
 
 class ClientSocket(Protocol):
@@ -44,4 +47,16 @@ class ClientSocket(Protocol):
 
     def abort(self) -> None:
         """Abort the connection now, and drop what was not sent."""
+        ...
+
+
+@runtime_checkable
+class DeliveringSocket(Protocol):
+    """A `ClientSocket` that can also deliver a message in the call that has read it."""
+
+    def deliver_to(self, take: TakeAtOnce | None) -> None:
+        """Offer each message that comes alone, while `receive` waits, to `take` first; None: to nobody.
+
+        A frame of audio then takes no step of a task.
+        """
         ...

@@ -8,7 +8,9 @@ assert recording.problems() == []
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from voicepipe.protocol.binary import SoundFrame
@@ -71,6 +73,20 @@ class RecordedLine:
     def abort(self) -> None:
         """Drop the connection."""
         self.line.abort()
+
+    def deliver_to(self, take: Callable[[bytes], bool] | None) -> None:
+        """Offer messages to `take` before `receive` returns them, where the connection can do this."""
+        deliver_to = getattr(self.line, "deliver_to", None)
+        if deliver_to is not None:
+            deliver_to(None if take is None else partial(self._offer, take))
+
+    def _offer(self, take: Callable[[bytes], bool], message: bytes) -> bool:
+        n_before = len(self.messages)
+        self.messages.append((False, message))
+        taken = take(message)
+        if not taken:
+            del self.messages[n_before]  # `receive` returns it
+        return taken
 
     def problems(self) -> list[str]:
         """Return the faults of the server's events: shape, order and IDs."""

@@ -9,12 +9,15 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from aiohttp import WSCloseCode, WSMsgType, web
-from aiohttp.http import WSMessageNoDecodeText
+from aiohttp.http import WebSocketReader, WebSocketWriter, WSMessageNoDecodeText
 
 from voicepipe.clock import loop_clock, monotonic_us
 from voicepipe.protocol.binary import SoundFrame
+from voicepipe.server.http_protocol import HttpProtocol
+from voicepipe.server.sessions.message_queue import DATA, QUEUED_BYTES, MessageQueue
 from voicepipe.session.connection import UNREAD_LIMIT_S
 from voicepipe.session.read_limit import TokenBucket
+from voicepipe.session.socket import TakeAtOnce
 
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 """A larger message closes the connection with 1009. Clients send up to 15 MiB of audio in one append."""
@@ -45,8 +48,6 @@ POSTPONED_SHARE: Final = 0.1
 MAX_REASON_BYTES: Final = 123
 """Maximum payload of a close frame (RFC 6455, 5.5)."""
 
-_DATA: Final = (WSMsgType.TEXT, WSMsgType.BINARY)
-
 
 class _BackpressuredWebSocket(web.WebSocketResponse[bool]):
     """Reports a missing pong only while this side reads. While it does not, the pong may be in the unread input, and
@@ -63,6 +64,21 @@ class _BackpressuredWebSocket(web.WebSocketResponse[bool]):
     def __init__(self, *, heartbeat: float, **options: Any) -> None:
         super().__init__(heartbeat=heartbeat, **options)
         self._on_data_received = _postponed_ping(self, POSTPONED_SHARE * heartbeat)  # type: ignore[method-assign]
+
+    def _post_start(self, request: web.BaseRequest, protocol: str | None, writer: WebSocketWriter) -> None:
+        """Begin to read messages into a queue of our own: aiohttp makes its queue here, and takes no other."""
+        http = request.protocol
+        if not isinstance(http, HttpProtocol):
+            super()._post_start(request, protocol, writer)
+            return
+        early, http._message_tail = http._message_tail, b""  # for the reader below
+        super()._post_start(request, protocol, writer)
+        self._reader = MessageQueue(http, QUEUED_BYTES, loop=http._loop)
+        self._parser = http._payload_parser = WebSocketReader(
+            self._reader, self._max_msg_size, compress=False, decode_text=False
+        )
+        if early:
+            self._parser.feed_data(early)
 
     def _set_closing(self, code: int) -> None:
         if code is WSCloseCode.OK and self._close_wait is not None:
@@ -125,6 +141,12 @@ class AiohttpSocket:
                 kernel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_BYTES)
                 kernel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, UNREAD_BYTES)
 
+    def deliver_to(self, take: TakeAtOnce | None) -> None:
+        """Offer each message that comes alone, while `receive` waits, to `take` first; None: to nobody."""
+        queue: Any = self._websocket._reader
+        if isinstance(queue, MessageQueue):
+            queue.take, queue.receiver = take, None if take is None else self._websocket
+
     @property
     def gone(self) -> bool:
         """Whether the connection is closed."""
@@ -134,7 +156,7 @@ class AiohttpSocket:
     def has_message(self) -> bool:
         """Whether a text or binary message has come that was not received. aiohttp has no public attribute for it."""
         queue = self._websocket._reader
-        return queue is not None and bool(queue._buffer) and queue._buffer[0][0].type in _DATA
+        return queue is not None and bool(queue._buffer) and queue._buffer[0][0].type in DATA
 
     async def receive(self) -> bytes | None:
         """Return the next message, text or binary; None when the connection is closed, and on every later call.
@@ -143,7 +165,7 @@ class AiohttpSocket:
         """
         while not self._over:
             message = await self._websocket.receive()
-            if message.type in _DATA:
+            if message.type in DATA:
                 data: bytes = message.data
                 return data
             if message.type is WSMsgType.PING or message.type is WSMsgType.PONG:
