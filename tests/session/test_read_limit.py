@@ -376,10 +376,10 @@ async def test_transcriber_gets_a_quiet_room_in_larger_pieces(monkeypatch, rate_
             clock.now_us += 20_000
             await audio_input.process(bytes(960), read_limit)
 
-    await send(12)
+    await send(32)
     assert len(stream.calls) == 2
     given_ms = sum(call for call in stream.calls if isinstance(call, float)) / per_16
-    assert given_ms == pytest.approx(200, abs=3)
+    assert given_ms == pytest.approx(400, abs=3)
     audio_input.begin(1)
     assert [type(call) for call in stream.calls[2:]] == [float, str]
     del stream.calls[:]

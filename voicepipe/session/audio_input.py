@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from voicepipe.audio.echo_detector import EchoDetector
 from voicepipe.audio.encoding import AudioEncoding
 from voicepipe.audio.resample import Resampler
@@ -36,6 +38,9 @@ TICK_MS = 20
 
 LATE_MS = 60
 """A tick that comes 60 ms late or later does not check for missing frames: the event loop was blocked."""
+
+QUIET_MS = 250
+"""While nobody speaks, the transcriber gets up to this much audio at a time."""
 
 MAX_WAITING = 1_500
 """Audio frames and requests queued while the transcriber's stream is not open yet (30 s of 20 ms frames)."""
@@ -73,6 +78,12 @@ class TranscriberFeed:
         self._n_given = 0
         """Samples given to the transcriber for which no transcript has accounted yet."""
 
+        self._quiet: list[Samples] = []
+        """Audio of a quiet room that waits for more of it."""
+
+        self._n_quiet = 0
+        """Its length in samples."""
+
         self._resampler: Resampler | None = None
         """Converts the audio for a transcriber that does not share the speech detector's."""
 
@@ -92,15 +103,18 @@ class TranscriberFeed:
         """Detach the transcriber's stream."""
         self._stream = None
         self._waiting.clear()
+        self._quiet, self._n_quiet = [], 0
 
     def expect_stream(self, rate_hz: int) -> None:
         """Give the next stream of the transcriber audio at this rate. Call it while none is attached."""
+        self.pass_quiet()
         self._n_given = self._n_given * rate_hz // self.rate_hz
         self.rate_hz, self._resampler = rate_hz, None
 
     def begin(self, utterance: int) -> None:
         """Begin an utterance: its audio is given next."""
         self._resampler = None
+        self.pass_quiet()
         if self._stream is None:
             self._waiting.append(_Begun(utterance))
         else:
@@ -108,22 +122,40 @@ class TranscriberFeed:
 
     def flush(self, pause: int) -> None:
         """Request the text so far."""
+        self.pass_quiet()
         if self._stream is None:
             self._waiting.append(_Flush(pause))
         else:
             self._stream.flush(pause)
 
-    def push(self, samples: Samples, rate_hz: int) -> None:
+    def push(self, samples: Samples, rate_hz: int, *, is_quiet: bool = False) -> None:
         """Give the transcriber audio, at its rate."""
         if self._resampler is None:
             self._resampler = Resampler(rate_hz, self.rate_hz)
-        self.give(self._resampler.push(samples))
+        self.give(self._resampler.push(samples), is_quiet=is_quiet)
 
-    def give(self, samples: Samples) -> None:
-        """Give the transcriber audio that has its rate."""
+    def give(self, samples: Samples, *, is_quiet: bool = False) -> None:
+        """Give the transcriber audio that has its rate. That of a quiet room waits for more, up to `QUIET_MS`: each
+        message to a provider takes CPU."""
         if not len(samples):
             return
         self._n_given += len(samples)
+        if not is_quiet or self._n_quiet + len(samples) > QUIET_MS * self.rate_hz // 1_000:
+            self.pass_quiet()
+        if is_quiet:
+            self._quiet.append(samples)
+            self._n_quiet += len(samples)
+        else:
+            self._pass_on(samples)
+
+    def pass_quiet(self) -> None:
+        """Give the transcriber the audio of a quiet room that waits."""
+        if self._quiet:
+            samples = np.concatenate(self._quiet)
+            self._quiet, self._n_quiet = [], 0
+            self._pass_on(samples)
+
+    def _pass_on(self, samples: Samples) -> None:
         if self._stream is not None:
             self._stream.push(samples)
         else:
@@ -297,11 +329,12 @@ class AudioInput:
     def _take(self, edges: tuple[Edge, ...]) -> None:
         """Give the transcriber what the speech detector has processed, and then post what it found there."""
         if len(self._segmenter.processed):
-            feed = self.feed
+            feed, state = self.feed, self._segmenter.state
+            is_quiet = self._utterance is None and state is VadState.QUIET and self._config.turn_detection is not None
             if feed.streams and feed.rate_hz == VAD_HZ:
-                feed.give(self._segmenter.resampled)
+                feed.give(self._segmenter.resampled, is_quiet=is_quiet)
             elif feed.streams or self._utterance is not None:
-                feed.push(self._segmenter.processed, self._segmenter.rate_hz)
+                feed.push(self._segmenter.processed, self._segmenter.rate_hz, is_quiet=is_quiet)
             if self.speech is not None and self._utterance is not None:
                 self.speech.push(self._segmenter.processed, self._segmenter.rate_hz)
             if self._scored is not None and self._utterance is not None:
@@ -313,6 +346,7 @@ class AudioInput:
         """Process the audio that waits, before anything else happens to the stream."""
         if self._segmenter.has_deferred:
             self._take(self._segmenter.catch_up())
+        self.feed.pass_quiet()
 
     def _decode(self, audio: bytes) -> Samples:
         form = self._config.input_format
