@@ -72,16 +72,18 @@ class SharedTime:
         return self.base + n_sessions * self.expected
 
 
-EXPECTED_SHARE: Final = 0.0076
-"""Share of a core that a session uses in the event loop's thread, beside `BASE_SHARE`. Source: five runs of the
-admission bench: 10 users used 13 to 20 %, 76 to 113 users 75 to 95 %."""
+EXPECTED_SHARE: Final = 0.0067
+"""Share of a core that a session uses in the event loop's thread, beside `BASE_SHARE`. Source: the load bench
+with compiled modules, where each of 80 to 150 sessions used 0.59 to 0.70 % of a core with the base in it. With this
+value the admission bench let in 146 and 151 users of 200, and p95 grew by 29 and 28 ms."""
 
 BASE_SHARE: Final = 0.08
-"""Share of a core that the sessions use together, from the same runs: the more there are, the less each one costs."""
+"""Share of a core that the sessions use together, from five runs of the admission bench: the more there
+are, the less each one costs."""
 
-MAX_CPU_SHARE: Final = 0.85
-"""Beyond it all sessions wait: in the load bench by 16 ms (p50) with 80 sessions, 86 % of a core, and by 360 ms with
-120."""
+MAX_CPU_SHARE: Final = 0.87
+"""Beyond it all sessions wait: in the load bench by 18 ms (p50) with 140 sessions, 90 % of a core, and by 148 ms with
+160."""
 
 LOOP: Final = SharedTime(
     name="CPU time",
