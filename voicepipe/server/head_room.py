@@ -62,11 +62,6 @@ class SharedTime:
     silence, nor sessions that have only just begun, nor a short flood of one client sets the cost of a session. If more
     came meanwhile and cost more, that counts sooner: measurements have the weight of their sessions then."""
 
-    @property
-    def expected_capacity(self) -> float:
-        """Return how many sessions there may be on the machine of the benches."""
-        return (self.limit - self.base) / self.expected
-
     def expected_of(self, n_sessions: float) -> float:
         """Return the share that `n_sessions` use, at the mean, on the machine of the benches."""
         return self.base + n_sessions * self.expected

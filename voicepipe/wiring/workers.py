@@ -20,7 +20,6 @@ from voicepipe.errors import ConfigError
 from voicepipe.server.app import address, bound
 from voicepipe.server.descriptors import raise_descriptor_limit
 from voicepipe.server.gateway.request_slots import SlotCounts
-from voicepipe.server.head_room import LOOP
 from voicepipe.server.tls import tls_context
 from voicepipe.server.workers.broker import Broker
 from voicepipe.server.workers.supervisor import Supervisor, WorkerProcess
@@ -35,19 +34,22 @@ from voicepipe.wiring.worker import WorkerStart, packed
 CPU_QUOTA: Final = Path("/sys/fs/cgroup/cpu.max")
 """The CPU time that a container may use, as `QUOTA PERIOD` in us (Linux, Control Group v2)."""
 
+SESSIONS_OF_A_WORKER: Final = 100
+"""A worker carries these, also on a machine that is slower than that of the benches, where head-room admits 117."""
+
 
 def count(settings: Settings) -> int:
     """Return how many workers serve: `server.workers`, or what `server.max_sessions` needs and the machine can run.
 
-    A worker carries about 100 sessions (`head_room`). More workers than the limit of sessions needs would carry
-    nothing, and each costs memory, connections to providers, and its own statistics of them. Agents of a Python file
-    have one unless several are set: each worker loads the file, and has its own variables.
+    More workers than the limit of sessions needs would carry nothing, and each costs memory, connections to providers,
+    and its own statistics of them. Agents of a Python file have one unless several are set: each worker loads the file,
+    and has its own variables.
     """
     if settings.server.workers:
         return settings.server.workers
     if settings.python_agents:
         return 1
-    needed = round(settings.server.max_sessions / LOOP.expected_capacity)
+    needed = round(settings.server.max_sessions / SESSIONS_OF_A_WORKER)
     return max(1, min(needed, cores() - _runs_local_models(settings)))
 
 
