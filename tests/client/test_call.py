@@ -315,6 +315,30 @@ async def test_a_line_that_closes_in_mid_answer_ends_the_turn() -> None:
         assert [event async for event in call] == []
 
 
+async def test_a_greeting_that_begins_before_the_settings_are_confirmed_is_not_lost() -> None:
+    """The server greets after a second without settings: on a slow network they come later."""
+
+    async def greet_first(line: websockets.ServerConnection) -> None:
+        await line.send(json.dumps({"type": "session.created", **SESSION}))
+        for response_id in ("resp_1", "resp_2"):
+            response: dict[str, Any] = {
+                "id": response_id,
+                "object": "realtime.response",
+                "status": "in_progress",
+                "output": [],
+            }
+            await line.send(json.dumps({"type": "response.created", "response": response}))
+        await line.recv()
+        await line.send(json.dumps({"type": "session.updated", **SESSION}))
+        await line.send(json.dumps({"type": "input_audio_buffer.speech_started", "item_id": "a", "audio_start_ms": 0}))
+        await line.wait_closed()
+
+    async with _serving(greet_first) as url, connect(url) as call, asyncio.timeout(WAIT_S):
+        came = [await call.next_event() for _ in range(3)]
+    assert [each.response_id for each in came if isinstance(each, e.ReplyStarted)] == ["resp_1", "resp_2"]
+    assert not isinstance(came[2], e.ReplyStarted)
+
+
 async def test_refused_settings_and_invalid_events_fail_the_call() -> None:
     async def refuse(line: websockets.ServerConnection) -> None:
         await line.send(json.dumps({"type": "session.created", **SESSION}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
@@ -31,6 +32,9 @@ __all__ = ["FRAME_MS", "RATE_HZ", "Call", "connect"]
 
 REPORT_EVERY_MS: Final = 100
 """Interval of the playback reports while audio plays."""
+
+MAX_EARLY: Final = 1_000
+"""Number of events that are kept until the settings are confirmed."""
 
 ANSWER_TIMEOUT_MS: Final = 30_000
 """Timeout for an answer, counted from the last event of the server."""
@@ -122,6 +126,9 @@ class Call:
         self._tools = ToolCalls(tools, tasks, self._return)
         self._mcp, self._approve, self._tasks = mcp, approve, tasks
         self._session_tools: Sequence[Mapping[str, Any]] = ()
+        self._early: deque[e.ServerEvent] = deque(maxlen=MAX_EARLY)  # full: the oldest is dropped
+        """Events that came before the settings were confirmed, such as those of a greeting: they are returned first."""
+
         self._n_turns = 0
         self._turn: TurnCollector | None = None
         """The latest turn."""
@@ -256,6 +263,8 @@ class Call:
             CallEnded: the connection is closed.
             CallFailed: the server sent something that is not an event.
         """
+        if self._early:
+            return self._early.popleft()
         while True:
             raw = await self._connection.receive()
             event = self._sound(raw) if isinstance(raw, bytes) else e.read(raw)
@@ -292,13 +301,17 @@ class Call:
         await self._ready()
 
     async def _ready(self) -> None:
+        early: deque[e.ServerEvent] = deque(maxlen=MAX_EARLY)
         while event := await self._next_within(ANSWER_TIMEOUT_MS):
             match event:
                 case e.SessionReady():
                     self._apply(event)
+                    self._early.extend(early)
                     return
                 case e.ServerError(_, message):
                     raise CallFailed(f"the server refused the session's settings: {message}")
+                case _:
+                    early.append(event)
         raise CallFailed("expected session.created and session.updated from the server, got none")
 
     def _apply(self, ready: e.SessionReady) -> None:
