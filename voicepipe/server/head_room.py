@@ -69,7 +69,7 @@ class SharedTime:
 
 EXPECTED_SHARE: Final = 0.0067
 """Share of a core that a session uses in the event loop's thread, beside `BASE_SHARE`. Source: the load bench
-with compiled modules, where each of 80 to 150 sessions used 0.59 to 0.70 % of a core with the base in it. With this
+with compiled modules, where each of 80 to 150 sessions used 0.57 to 0.78 % of a core with the base in it. With this
 value the admission bench let in 146 and 151 users of 200, and p95 grew by 29 and 28 ms."""
 
 BASE_SHARE: Final = 0.08

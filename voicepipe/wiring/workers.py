@@ -35,7 +35,7 @@ CPU_QUOTA: Final = Path("/sys/fs/cgroup/cpu.max")
 """The CPU time that a container may use, as `QUOTA PERIOD` in us (Linux, Control Group v2)."""
 
 SESSIONS_OF_A_WORKER: Final = 100
-"""A worker carries these, also on a machine that is slower than that of the benches, where head-room admits 117."""
+"""Fewer than the 117 that head-room admits by the expected cost: a slower machine carries less."""
 
 
 def count(settings: Settings) -> int:
