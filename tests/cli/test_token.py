@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from tests.cluster.stores import open_sqlite
 from voicepipe.auth.claims import Claims, Limits, Lock
 from voicepipe.auth.key_store import KeyStore
 from voicepipe.auth.tokens import verify
 from voicepipe.cli import main
 from voicepipe.clock import unix_s
-from voicepipe.cluster.sqlite import open_sqlite
 from voicepipe.errors import AuthError
 
 

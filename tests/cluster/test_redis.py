@@ -13,9 +13,10 @@ import pytest
 from redis.asyncio.connection import Connection
 
 from tests.cluster.snapshot_rules import check_next_secret, check_one_owner
+from tests.cluster.stores import ANSWER_MS, open_redis
 from voicepipe.clock import unix_ms
 from voicepipe.cluster.port import Cluster, CountResult, LeftSnapshot
-from voicepipe.cluster.redis import RedisCluster, open_redis
+from voicepipe.cluster.redis import RedisCluster
 from voicepipe.cluster.resilient import ResilientOptions, open_resilient
 from voicepipe.cluster.revocation import RevokedToken
 from voicepipe.cluster.snapshot_quorum import FIRST_CONNECTIONS
@@ -97,7 +98,7 @@ async def test_a_watch_sees_what_is_revoked_after_the_server_has_lost_its_data(r
 
 async def test_more_revocations_than_one_read_are_all_seen(redis: RedisServer) -> None:
     """A process that starts late reads them in several requests."""
-    async with open_redis(redis.url, "many", answer_ms=int(WAIT_S * 1_000)) as cluster:
+    async with open_redis(redis.url, "many") as cluster:
         every = [f"t{number}" for number in range(1_100)]
         for first in range(0, len(every), 50):
             some = (RevokedToken.at(NOW_S, "shop", t) for t in every[first : first + 50])
@@ -425,11 +426,14 @@ async def test_check_passes_during_faults(check: faults.FaultCheck, fault: str, 
 @pytest.mark.parametrize("check", suite.CONFORMANCE_CHECKS, ids=lambda check: check.__name__)
 async def test_check_passes_without_faults(check: suite.ConformanceCheck, redis: RedisServer) -> None:
     """Standing before the server changes nothing."""
-    name = secrets.token_hex(4)
+    name, options = secrets.token_hex(4), ResilientOptions(answer_ms=ANSWER_MS)
 
     @asynccontextmanager
     async def open_cluster() -> AsyncIterator[Cluster]:
-        async with open_redis(redis.url, name, poll_ms=10) as store, open_resilient(store, _quiet()) as cluster:
+        async with (
+            open_redis(redis.url, name, poll_ms=10) as store,
+            open_resilient(store, _quiet(), options) as cluster,
+        ):
             yield cluster
 
     await check(open_cluster)
@@ -444,7 +448,7 @@ async def test_a_server_that_comes_and_goes_counts_each_once(redis: RedisServer)
                 with fault(redis):
                     await asyncio.gather(*(_count(cluster) for _ in range(10)))
                 await asyncio.gather(*(_count(cluster) for _ in range(10)))
-    async with open_redis(redis.url, "comes", answer_ms=int(WAIT_S * 1_000)) as store:  # the machine may stand still
+    async with open_redis(redis.url, "comes") as store:
         assert (await store.count("n", 0, limit=None, until_s=LATER_S, now_s=NOW_S)).total == 80
 
 

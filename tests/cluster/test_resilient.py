@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import pytest
 
+from tests.cluster.stores import ANSWER_MS, open_sqlite
 from voicepipe.auth.claims import Claims
 from voicepipe.clock import monotonic_ms, unix_ms, unix_s
 from voicepipe.cluster import sqlite
@@ -25,7 +26,7 @@ from voicepipe.cluster.port import Cluster, CountResult
 from voicepipe.cluster.resilient import Resilient, ResilientOptions, open_resilient
 from voicepipe.cluster.revocation import Revocation, RevokedToken
 from voicepipe.cluster.revocation_set import RevocationSet
-from voicepipe.cluster.sqlite import FILE_NAME, open_sqlite
+from voicepipe.cluster.sqlite import FILE_NAME
 from voicepipe.cluster.store_calls import StoreCalls
 from voicepipe.errors import ConfigError, StoreUnavailable
 from voicepipe.storage import StorageHealth
@@ -177,7 +178,8 @@ async def test_check_passes_without_faults(check: suite.ConformanceCheck, store:
         inner: Callable[[], Any] = partial(open_sqlite, tmp_path, poll_ms=10)
         if store == "memory":
             inner = partial(opened, MemoryCluster())
-        async with inner() as store_cluster, open_resilient(store_cluster, StorageHealth(unix_ms)) as cluster:
+        options = ResilientOptions(answer_ms=ANSWER_MS)
+        async with inner() as store_cluster, open_resilient(store_cluster, StorageHealth(unix_ms), options) as cluster:
             yield cluster
 
     await check(open_cluster)
@@ -188,7 +190,7 @@ async def test_a_locked_file_answers_each_of_many_within_its_bound(
 ) -> None:
     """A hundred that come at the same instant are all answered when the first is: none waits for the lock anew."""
     here = threading.get_ident()
-    async with open_sqlite(tmp_path) as store:
+    async with open_sqlite(tmp_path, answer_ms=500) as store:
         with store_faults.locked(tmp_path / FILE_NAME):
             came_ms = monotonic_ms()
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import pytest
 
 from tests.cluster.snapshot_rules import check_next_secret, check_one_owner
+from tests.cluster.stores import open_redis
 from voicepipe.clock import monotonic_ms, unix_ms
 from voicepipe.cluster import snapshot_quorum
 from voicepipe.cluster.port import LeftSnapshot
-from voicepipe.cluster.redis import RedisCluster, open_redis
+from voicepipe.cluster.redis import RedisCluster
 from voicepipe.cluster.redis_calls import RedisCalls
 from voicepipe.cluster.snapshot_quorum import SnapshotQuorum
 from voicepipe.cluster.snapshot_scripts import ACQUIRE_SNAPSHOT

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.stores import open_sqlite
 from voicepipe.cluster.port import CountResult
 from voicepipe.cluster.revocation import RevokedToken
-from voicepipe.cluster.sqlite import FILE_NAME, open_sqlite
+from voicepipe.cluster.sqlite import FILE_NAME
 from voicepipe.cluster.sqlite_tables import Tables
 from voicepipe.errors import ConfigError, Overload, StoreUnavailable
 from voicepipe.testing.conformance.cluster import LATER_S, NOW_S, claims_of

@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.cluster.stores import open_redis
 from voicepipe.auth.apikeys import ApiKeys
 from voicepipe.cli.keys import run as keys_command
 from voicepipe.cli.options import KeysOptions
-from voicepipe.cluster.redis import open_redis
 from voicepipe.errors import ConfigError, StoreUnavailable
 from voicepipe.testing.redis import RedisServer, redis_server
 from voicepipe.wiring.shared_keys import KeySync
