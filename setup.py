@@ -1,6 +1,7 @@
 """Compile the modules on the way of a user's audio where `UP_COMPILE=1` asks for it.
 
-mypyc compiles the modules as they are, so there is one source. Without the variable the package is Python alone.
+mypyc compiles the modules as they are, so there is one source. The loops over samples are there in C as well
+(`voicepipe/audio/_kernels.c`), beside the same in numpy. Without the variable the package is Python alone.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import os
 import sys
 from typing import Any, Final
 
-from setuptools import setup
+from setuptools import Extension, setup
 
 COMPILED: Final = (
     *(f"voicepipe/audio/{name}.py" for name in ("echo_detector", "history", "levels", "near_field", "resample")),
@@ -37,7 +38,9 @@ def extensions() -> list[Any]:
 
     os.environ["MYPY_NUM_WORKERS"] = "0"  # with workers mypyc compiles empty modules (mypy 2.4.1)
     options = ["--follow-imports=silent", "--ignore-missing-imports", "--no-warn-unused-ignores", "--no-incremental"]
-    return list(mypycify([*options, *COMPILED], opt_level=os.environ.get("MYPYC_OPT_LEVEL", "3")))
+    compiled = mypycify([*options, *COMPILED], opt_level=os.environ.get("MYPYC_OPT_LEVEL", "3"))
+    kernels = Extension("voicepipe.audio._kernels", ["voicepipe/audio/_kernels.c"], extra_compile_args=["-O3"])
+    return [*compiled, kernels]
 
 
 if __name__ == "__main__":

@@ -15,14 +15,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
 
 TESTS = (
     *(f"tests/audio/test_{name}.py" for name in ("echo_detector", "frame_gaps", "history", "levels", "near_field")),
-    *(f"tests/audio/test_{name}.py" for name in ("resample", "samples", "silero", "vad_segmenter")),
+    *(f"tests/audio/test_{name}.py" for name in ("kernels", "resample", "samples", "silero", "vad_segmenter")),
+    "tests/audio/check_compiled_kernels.py",
     *("tests/session/test_audio_input.py", "tests/session/test_read_limit.py", "tests/wiring/test_running.py"),
 )
 """Of the compiled modules, and of a whole server that uses them."""
 
 PRINT_FILES = """\
 import importlib, pathlib, setup
-for path in setup.COMPILED:
+for path in (*setup.COMPILED, "voicepipe/audio/_kernels.py"):
     print(importlib.import_module(path.removesuffix(".py").replace("/", ".")).__file__)
 """
 

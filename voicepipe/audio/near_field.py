@@ -11,10 +11,6 @@ from collections import deque
 from math import log10
 from typing import Final
 
-import numpy as np
-
-from voicepipe.audio.samples import Samples
-
 _FRAME_MS: Final = 20
 
 _SPAN_FRAMES: Final = 15
@@ -63,13 +59,6 @@ def _db(power: float) -> float:
 def _peak(noise_db: float) -> float:
     """Return the amplitude of the peaks of noise at this level."""
     return float(10.0 ** ((noise_db + _CREST_DB) / 20))
-
-
-def mean_squares(frames: Samples) -> list[float]:
-    """Return the mean square of each frame, int16, (n_frames, n_samples). A frame's does not depend on the others."""
-    wide = frames.astype(np.float32)
-    means: list[float] = (np.vecdot(wide, wide) / np.float32(frames.shape[1])).tolist()
-    return means
 
 
 class NearField:

@@ -7,6 +7,7 @@ is therefore a plain polyphase filter, which holds back half its own length and 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd
@@ -15,6 +16,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from voicepipe.audio.compiled import IS_COMPILED, kernels
 from voicepipe.audio.samples import Samples, silence
 
 _STOPBAND_DB: Final = 70.0
@@ -71,6 +73,25 @@ def _filter(from_hz: int, to_hz: int) -> _Filter:
     return _Filter(block_in, block_out, reach, np.round(weights / _STEP) * _STEP)
 
 
+def _in_numpy(samples: Samples, weights: Weights, out: Samples, block_in: int, block_out: int) -> None:
+    n_blocks, step = len(out) // block_out, samples.itemsize
+    # The rows overlap, and the last one ends inside `samples`.
+    rows: Samples = np.ndarray((n_blocks, len(weights)), np.int16, samples, strides=(block_in * step, step))
+    sums = rows.astype(np.float64) @ weights
+    np.rint(sums, out=sums)
+    np.minimum(sums, 32_767, out=sums)
+    np.maximum(sums, -32_768, out=sums)
+    out[:] = sums.ravel()
+
+
+_filter_blocks: Final[Callable[[Samples, Weights, Samples, int, int], None]] = (
+    kernels.resample if IS_COMPILED else _in_numpy
+)
+"""Fill the output, int16, (n_blocks * block_out,), with the samples filtered by weights, (width, block_out): each block
+with those of `width` samples, from one `block_in` to the next.
+"""
+
+
 class Resampler:
     """One stream from `from_hz` to `to_hz`. Output k is the audio at k / to_hz seconds, however the input was cut.
 
@@ -111,20 +132,13 @@ class Resampler:
         self._n_in += len(samples)
         waiting = np.concatenate((self._waiting, samples))
         f = self._filter
-        width = f.block_in + 2 * f.reach
         n_blocks = (len(waiting) - 2 * f.reach) // f.block_in
         if n_blocks <= 0:
             self._waiting = waiting
             return silence(0)
         self._waiting = waiting[n_blocks * f.block_in :].copy()
-        step = waiting.itemsize
-        # The rows overlap by twice the reach and end inside `waiting` by the choice of n_blocks.
-        rows: Samples = np.ndarray((n_blocks, width), np.int16, waiting, strides=(f.block_in * step, step))
-        sums = rows.astype(np.float64) @ f.weights
-        np.rint(sums, out=sums)
-        np.minimum(sums, 32_767, out=sums)
-        np.maximum(sums, -32_768, out=sums)
-        out = sums.astype(np.int16).ravel()
+        out: Samples = np.empty(n_blocks * f.block_out, dtype=np.int16)
+        _filter_blocks(waiting, f.weights, out, f.block_in, f.block_out)
         self._n_out += len(out)
         return out
 

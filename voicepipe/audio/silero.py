@@ -22,6 +22,7 @@ from typing import Final
 
 import numpy as np
 
+from voicepipe.audio.compiled import IS_COMPILED, kernels
 from voicepipe.audio.onnx_weights import Weights, float_weights
 from voicepipe.audio.samples import FULL_SCALE, Samples
 
@@ -47,6 +48,9 @@ _NYQUIST: Final = _FRAME_SAMPLES // 2
 
 _N_BINS: Final = _NYQUIST + 1
 """The magnitudes of 0 Hz to 8 kHz."""
+
+_PANEL: Final = 32
+"""Outputs whose sums `_kernels.c` keeps in the processor's registers."""
 
 
 class SileroState:
@@ -132,10 +136,10 @@ class _Network:
         self._prepare_convolutions(n_windows, weights)
 
     def read(self, state: SileroState, samples: Samples) -> Weights:
-        """Return what the LSTM adds for each window, (n_windows, 512), which the next call overwrites."""
+        """Return what the LSTM adds for each window, (n_windows, 512)."""
         self._take_spectra(state, samples)
         self._convolve()
-        return self._last_layer.sums
+        return self._last_layer.sums.copy()
 
     # --- four spectra a window ------------------------------------------------------------------
 
@@ -219,6 +223,25 @@ class _NetworkWeights:
     memory: Weights
 
 
+class _CompiledNetwork:
+    """The same in C, for any number of windows. It adds in another order: the sixth digit differs."""
+
+    def __init__(self, weights: _NetworkWeights) -> None:
+        self._weights = [_by_panel(each) for each in (weights.basis, *weights.layers, weights.memory)]
+
+    def read(self, state: SileroState, samples: Samples) -> Weights:
+        """Return what the LSTM adds for each window, (n_windows, 512)."""
+        sums: Weights = np.empty((len(samples) // WINDOW_SAMPLES, 4 * _N_CELLS), dtype=np.float32)
+        basis, first, second, third, fourth, memory = self._weights
+        kernels.silero_features(basis, first, second, third, fourth, memory, samples, state.context, sums)
+        return sums
+
+
+def _by_panel(weights: Weights) -> Weights:
+    """Return a layer's weights as C reads them: 32 outputs after 32 outputs, (n_outputs / 32, n_rows, 32)."""
+    return np.ascontiguousarray(weights.reshape(len(weights), -1, _PANEL).transpose(1, 0, 2))
+
+
 def _basis(basis: Weights) -> Weights:
     """`basis`: (258, 256), the cosines of 129 frequencies, then their sines, under a window."""
     sines = range(_N_BINS + 1, _N_BINS + _NYQUIST)  # the sines of 0 and 8 kHz are zero everywhere
@@ -235,49 +258,18 @@ def _convolutions(weights: dict[str, Weights]) -> tuple[Weights, ...]:
     return tuple(_with_bias(_by_tap(kernel), bias) for kernel, bias in zip(kernels, biases, strict=True))
 
 
-class Silero:
-    """The model. One instance serves every stream of a thread; the state of each stream is in `SileroState`."""
+class _Memory:
+    """The LSTM, and the weighted sum of its output."""
 
-    def __init__(self) -> None:
-        weights = float_weights(files("voicepipe.audio").joinpath("silero_vad.onnx").read_bytes())
-        cell = "model.decoder.rnn."
-        # Input, forget, cell and output gates; here the cell gate comes last. The other three are logistic, which is a
-        # tanh of half the argument: so 1 call computes all 4.
-        by_input, by_output = (_gates(weights[cell + name].T) for name in ("weight_ih", "weight_hh"))
-        bias = _gates((weights[cell + "bias_ih"] + weights[cell + "bias_hh"])[None])[0]
-        shared_weights = _NetworkWeights(
-            _basis(weights["model.stft.forward_basis_buffer"][:, 0]),
-            _convolutions(weights),
-            _with_bias(by_input, bias),
-        )
-        self._networks = [_Network(n, shared_weights) for n in range(1, MAX_WINDOWS + 1)]
-        self._prepare_memory(by_output, weights)
-
-    def read(self, state: SileroState, samples: Samples) -> Weights:
-        """Return what `probability` takes for each of the next windows of `state`'s stream, (n_windows, 512): of
-        `samples`, int16, (n_windows * 512,) at 16 kHz, 1 to `MAX_WINDOWS` windows.
-
-        About 0.03 ms of CPU, and 0.01 ms for each further window.
-        """
-        return self._networks[len(samples) // WINDOW_SAMPLES - 1].read(state, samples).copy()
-
-    # --- a memory, and the answer -------------------------------------------------------------------
-
-    def _prepare_memory(self, by_output: Weights, weights: dict[str, Weights]) -> None:
-        self._by_output = by_output
+    def __init__(self, by_output: Weights, answer: Weights) -> None:
+        self._by_output, self._answer = by_output, answer
         self._gated = _zeros(4 * _N_CELLS)
         self._logistic = self._gated[: 3 * _N_CELLS]
         self._gate_i, self._gate_f, self._gate_o, self._gate_g = np.split(self._gated, 4)
         self._relu = _zeros(_N_CELLS)
-        self._answer = weights["model.decoder.decoder.2.weight"].reshape(-1)
-        self._answer_bias = float(weights["model.decoder.decoder.2.bias"][0])
 
-    def probability(self, state: SileroState, features: Weights) -> float:
-        """Return the probability, 0 to 1, that the next window of `state`'s stream is speech; `features` is its row of
-        `read`.
-
-        About 0.015 ms of CPU.
-        """
+    def advance(self, state: SileroState, features: Weights) -> float:
+        """Change the state by the next window, whose row of features this is; return the sum of its output."""
         cells, output, logistic = state.cells, state.output, self._logistic
         output.dot(self._by_output, self._gated)
         np.add(self._gated, features, out=self._gated)
@@ -290,7 +282,61 @@ class Silero:
         np.tanh(cells, out=output)
         np.multiply(output, self._gate_o, out=output)
         np.maximum(output, _ZERO, out=self._relu)
-        return 1 / (1 + exp(-float(self._relu.dot(self._answer)) - self._answer_bias))
+        return float(self._relu.dot(self._answer))
+
+
+class _CompiledMemory:
+    """The same in C. It adds in another order, and has another tanh: the sixth digit differs."""
+
+    def __init__(self, by_output: Weights, answer: Weights) -> None:
+        self._by_output, self._answer = _by_panel(by_output), answer
+
+    def advance(self, state: SileroState, features: Weights) -> float:
+        """Change the state by the next window, whose row of features this is; return the sum of its output."""
+        return kernels.silero_advance(self._by_output, self._answer, features, state.output, state.cells)
+
+
+class Silero:
+    """The model. One instance serves every stream of a thread; the state of each stream is in `SileroState`."""
+
+    def __init__(self) -> None:
+        weights = float_weights(files("voicepipe.audio").joinpath("silero_vad.onnx").read_bytes())
+        cell = "model.decoder.rnn."
+        # Input, forget, cell and output gates; here the cell gate comes last. The other three are logistic, which is a
+        # tanh of half the argument: so 1 call computes all 4.
+        by_input, by_output = (_gates(weights[cell + name].T) for name in ("weight_ih", "weight_hh"))
+        bias = _gates((weights[cell + "bias_ih"] + weights[cell + "bias_hh"])[None])[0]
+        self.weights = _NetworkWeights(
+            _basis(weights["model.stft.forward_basis_buffer"][:, 0]),
+            _convolutions(weights),
+            _with_bias(by_input, bias),
+        )
+        """Of the part of the model without a memory."""
+
+        self._networks: list[_Network | _CompiledNetwork] = (
+            [_CompiledNetwork(self.weights)] * MAX_WINDOWS
+            if IS_COMPILED
+            else [_Network(n, self.weights) for n in range(1, MAX_WINDOWS + 1)]
+        )
+        answer = weights["model.decoder.decoder.2.weight"].reshape(-1)
+        self._memory = _CompiledMemory(by_output, answer) if IS_COMPILED else _Memory(by_output, answer)
+        self._answer_bias = float(weights["model.decoder.decoder.2.bias"][0])
+
+    def read(self, state: SileroState, samples: Samples) -> Weights:
+        """Return what `probability` takes for each of the next windows of `state`'s stream, (n_windows, 512): of
+        `samples`, int16, (n_windows * 512,) at 16 kHz, 1 to `MAX_WINDOWS` windows.
+
+        About 0.03 ms of CPU, and 0.01 ms for each further window.
+        """
+        return self._networks[len(samples) // WINDOW_SAMPLES - 1].read(state, samples)
+
+    def probability(self, state: SileroState, features: Weights) -> float:
+        """Return the probability, 0 to 1, that the next window of `state`'s stream is speech; `features` is its row of
+        `read`.
+
+        About 0.015 ms of CPU.
+        """
+        return 1 / (1 + exp(-self._memory.advance(state, features) - self._answer_bias))
 
 
 def _gates(weights: Weights) -> Weights:

@@ -1,0 +1,104 @@
+"""What only the loops in C can get wrong: `tests/deploy/test_compiled.py` runs this file where they are compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from voicepipe.audio import resample, samples, silero
+from voicepipe.audio.compiled import IS_COMPILED, kernels
+from voicepipe.audio.samples import silence
+from voicepipe.audio.silero import CONTEXT_SAMPLES, MAX_WINDOWS, WINDOW_SAMPLES, SileroState
+
+WEIGHTS = np.zeros((64, 32))
+
+
+def filtered(n_samples: int = 64, n_out: int = 32, block_in: int = 48, block_out: int = 32) -> None:
+    kernels.resample(silence(n_samples), WEIGHTS, silence(n_out), block_in, block_out)
+
+
+def features(n_samples: int = WINDOW_SAMPLES, n_context: int = CONTEXT_SAMPLES, n_windows: int = 1) -> None:
+    network = silero.shared()._networks[0]
+    assert isinstance(network, silero._CompiledNetwork)
+    context, out = np.zeros(n_context, dtype=np.float32), np.zeros((n_windows, 512), dtype=np.float32)
+    basis, first, second, third, fourth, memory = network._weights
+    window = silence(n_samples)
+    kernels.silero_features(basis, first, second, third, fourth, memory, window, context, out)
+
+
+def advanced(n_features: int = 512, n_cells: int = 128) -> None:
+    weights, answer, row = (np.zeros(n, dtype=np.float32) for n in (128 * 512, 128, n_features))
+    kernels.silero_advance(weights, answer, row, np.zeros(128, dtype=np.float32), np.zeros(n_cells, dtype=np.float32))
+
+
+def test_the_loops_are_compiled() -> None:
+    assert IS_COMPILED
+    assert samples.peak is kernels.peak
+    assert samples.mean_squares is kernels.mean_squares
+    assert resample._filter_blocks is kernels.resample
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: kernels.peak(silence(0)), "expected samples"),
+        (lambda: kernels.mean_squares(silence(321), 320), "expected whole frames"),
+        (lambda: kernels.mean_squares(silence(320), 0), "expected whole frames"),
+        (lambda: filtered(n_samples=63), "expected the samples of each block"),
+        (lambda: filtered(n_out=64, n_samples=64), "expected the samples of each block"),
+        (lambda: filtered(n_out=33), "expected whole blocks of output"),
+        (lambda: filtered(n_out=0), "expected whole blocks of output"),
+        (lambda: filtered(block_out=31), "expected whole rows of weights"),
+        (lambda: filtered(block_in=-1), "expected whole rows of weights"),
+        (lambda: features(n_samples=WINDOW_SAMPLES - 1), "expected 1 to 3 windows"),
+        (lambda: features(n_samples=(MAX_WINDOWS + 1) * WINDOW_SAMPLES), "expected 1 to 3 windows"),
+        (lambda: features(n_context=CONTEXT_SAMPLES - 1), "expected a context and an output"),
+        (lambda: features(n_windows=2), "expected a context and an output"),
+        (lambda: advanced(n_features=511), "expected the arrays of the model"),
+        (lambda: advanced(n_cells=127), "expected the arrays of the model"),
+    ],
+)
+def test_a_wrong_length_is_an_error(call: Callable[[], None], words: str) -> None:
+    """Nothing is read or written beyond a buffer."""
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
+def test_samples_that_are_not_contiguous_are_refused() -> None:
+    with pytest.raises((BufferError, ValueError)):
+        kernels.peak(silence(64)[::2])
+
+
+def test_output_that_is_read_only_is_refused() -> None:
+    out = silence(32)
+    out.flags.writeable = False
+    with pytest.raises((BufferError, ValueError)):
+        kernels.resample(silence(64), WEIGHTS, out, 48, 32)
+
+
+def test_silero_memory_is_that_of_numpy() -> None:
+    """To the fifth digit after a thousand windows, quiet ones and others that saturate every gate."""
+    rng, states = np.random.default_rng(1), (SileroState(), SileroState())
+    by_output, answer = (rng.normal(0, 0.1, shape).astype(np.float32) for shape in ((128, 512), 128))
+    compiled, plain = silero._CompiledMemory(by_output, answer), silero._Memory(by_output, answer)
+    for number in range(1_000):
+        row = rng.normal(0, (0, 0.1, 1, 30)[number % 4], 512).astype(np.float32)
+        assert compiled.advance(states[0], row) == pytest.approx(plain.advance(states[1], row), abs=1e-4)
+        assert np.abs(states[0].cells - states[1].cells).max() < 1e-4
+        assert np.abs(states[0].output - states[1].output).max() < 1e-4
+
+
+def test_silero_features_are_those_of_numpy() -> None:
+    """To the sixth digit, and the context to the last bit, whatever was read before."""
+    rng, weights = np.random.default_rng(1), silero.Silero().weights
+    for n_windows in (1, 2, 3, 1, 3):
+        windows = rng.normal(0, 3_000, n_windows * WINDOW_SAMPLES).astype(np.int16)
+        states = SileroState(), SileroState()
+        for state in states:
+            state.restart(windows[:CONTEXT_SAMPLES])
+        found = silero._CompiledNetwork(weights).read(states[0], windows)
+        expected = silero._Network(n_windows, weights).read(states[1], windows)
+        assert np.abs(found - expected).max() < 1e-5
+        assert np.array_equal(states[0].context, states[1].context)

@@ -1,0 +1,25 @@
+import numpy as np
+import numpy.typing as npt
+
+from voicepipe.audio.samples import Samples
+
+Floats = npt.NDArray[np.float32]
+
+def peak(samples: Samples, /) -> int: ...
+def mean_squares(samples: Samples, n_frame: int, /) -> list[float]: ...
+def resample(
+    samples: Samples, weights: npt.NDArray[np.float64], out: Samples, block_in: int, block_out: int, /
+) -> None: ...
+def silero_features(
+    basis: Floats,
+    first: Floats,
+    second: Floats,
+    third: Floats,
+    fourth: Floats,
+    memory: Floats,
+    samples: Samples,
+    context: Floats,
+    out: Floats,
+    /,
+) -> None: ...
+def silero_advance(by_output: Floats, answer: Floats, features: Floats, output: Floats, cells: Floats, /) -> float: ...
