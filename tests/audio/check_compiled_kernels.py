@@ -28,6 +28,10 @@ def features(n_samples: int = WINDOW_SAMPLES, n_context: int = CONTEXT_SAMPLES, 
     kernels.silero_features(basis, first, second, third, fourth, memory, window, context, out)
 
 
+def hop_powers(n_samples: int = 321, n_hop: int = 160, n_hops: int = 2) -> None:
+    kernels.hop_powers(silence(n_samples), n_hop, 0.97, np.zeros((2, n_hops), dtype=np.float32))
+
+
 def advanced(n_features: int = 512, n_cells: int = 128) -> None:
     weights, answer, row = (np.zeros(n, dtype=np.float32) for n in (128 * 512, 128, n_features))
     kernels.silero_advance(weights, answer, row, np.zeros(128, dtype=np.float32), np.zeros(n_cells, dtype=np.float32))
@@ -56,6 +60,10 @@ def test_the_loops_are_compiled() -> None:
         (lambda: features(n_samples=(MAX_WINDOWS + 1) * WINDOW_SAMPLES), "expected 1 to 3 windows"),
         (lambda: features(n_context=CONTEXT_SAMPLES - 1), "expected a context and an output"),
         (lambda: features(n_windows=2), "expected a context and an output"),
+        (lambda: hop_powers(n_samples=160), "expected a sample and whole hops"),
+        (lambda: hop_powers(n_samples=322), "expected a sample and whole hops"),
+        (lambda: hop_powers(n_hop=0), "expected hops of a multiple of 16 samples"),
+        (lambda: hop_powers(n_hop=8), "expected hops of a multiple of 16 samples"),
         (lambda: advanced(n_features=511), "expected the arrays of the model"),
         (lambda: advanced(n_cells=127), "expected the arrays of the model"),
     ],

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from voicepipe.audio import levels
 from voicepipe.audio.resample import _filter, _filter_blocks
 from voicepipe.audio.samples import Samples, mean_squares, peak
 
@@ -53,3 +54,16 @@ def test_resampling_is_exact(from_hz: int, to_hz: int, n_blocks: int) -> None:
     sums = np.stack([samples[at : at + len(whole)].astype(np.int64) @ whole for at in starts]).ravel().tolist()
     rounded = [min(max(round(Fraction(each, 2**shift)), LOWEST), HIGHEST) for each in sums]
     assert out.tolist() == rounded
+
+
+@given(st.integers(0, 1_000), st.sampled_from([0, 1, 100, 30_000]), SEEDS)
+def test_levels_are_those_of_exact_sums(n_samples: int, peak_of_noise: int, seed: int) -> None:
+    """To 0.001 dB, in a hop and beside others, and counted from the end."""
+    samples = np.random.default_rng(seed).integers(-peak_of_noise, peak_of_noise + 1, n_samples).astype(np.int16)
+    n_hops, wide = max(0, n_samples - 1) // levels.HOP_SAMPLES, samples.astype(np.float64)
+    pairs = wide[1:], wide[1:] - 0.97 * wide[:-1]
+    ends = [part[len(part) - n_hops * levels.HOP_SAMPLES :] for part in pairs]
+    exact = 10 * np.log10(np.square(ends).reshape(2, n_hops, levels.HOP_SAMPLES).mean(axis=2) + 1)
+    found = levels.levels(samples)
+    assert found.shape == exact.shape
+    assert np.abs(found - exact).max(initial=0) < 1e-3

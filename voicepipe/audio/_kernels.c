@@ -2,7 +2,8 @@
 
    peak, mean_squares: samples.py
    resample: resample.py; the sums are exact in any order, see _STEP there
-   silero_features, silero_advance: silero.py; sums in another order and another tanh, so the sixth digit differs
+   hop_powers: levels.py; silero_features, silero_advance: silero.py. Their sums are
+   added in another order, and the last has another tanh, so the sixth digit differs
 
    The length of every buffer is checked before a loop reads or writes it: a wrong one raises ValueError. */
 
@@ -21,6 +22,7 @@
 #define INLINE static inline __attribute__((always_inline))
 
 /* The compiler splits these vectors into as many as the processor's are shorter. */
+typedef int16_t Shorts __attribute__((vector_size(32), aligned(2), may_alias));
 typedef int32_t Ints __attribute__((vector_size(64), aligned(4), may_alias));
 typedef double Doubles __attribute__((vector_size(64), aligned(8), may_alias));
 typedef float Floats __attribute__((vector_size(64), aligned(4), may_alias));
@@ -48,6 +50,36 @@ static double mean_square_of(const int16_t *samples, Py_ssize_t n)
     for (Py_ssize_t i = 0; i < n; i++)
         sum += (int32_t)samples[i] * samples[i];
     return (double)sum / (double)n;
+}
+
+/* The sum of a vector's elements, by halves: one after the other each addition would wait for the one before it. */
+INLINE float sum_of(Floats values)
+{
+    for (int half = N_FLOATS / 2; half > 0; half /= 2)
+#pragma GCC unroll 8
+        for (int j = 0; j < half; j++)
+            values[j] += values[j + half];
+    return values[0];
+}
+
+/* The sums of squares of hops of `n_hop` samples, and those of the same samples less `share` of the one before. The first
+   sample belongs to no hop. */
+FOR_EACH_PROCESSOR
+static void sum_hops(const int16_t *samples, Py_ssize_t n_hops, Py_ssize_t n_hop, float share, float *plain,
+                     float *emphasised)
+{
+    for (Py_ssize_t hop = 0; hop < n_hops; hop++, samples += n_hop) {
+        Floats sums[2] = {{0}};
+        for (Py_ssize_t i = 0; i < n_hop; i += N_FLOATS) {
+            const Floats before = __builtin_convertvector(*(const Shorts *)(samples + i), Floats);
+            const Floats now = __builtin_convertvector(*(const Shorts *)(samples + i + 1), Floats);
+            const Floats rise = now - share * before;
+            sums[0] += now * now;
+            sums[1] += rise * rise;
+        }
+        plain[hop] = sum_of(sums[0]);
+        emphasised[hop] = sum_of(sums[1]);
+    }
 }
 
 /* --- resampling --------------------------------------------------------------------------------- */
@@ -359,6 +391,26 @@ static PyObject *resample(PyObject *module, PyObject *const *args, Py_ssize_t n_
     return result;
 }
 
+static PyObject *hop_powers(PyObject *module, PyObject *const *args, Py_ssize_t n_args)
+{
+    if (!expect(n_args == 4, "samples, the length of a hop, a share and output"))
+        return NULL;
+    const Py_ssize_t n_hop = PyLong_AsSsize_t(args[1]);
+    const double share = PyFloat_AsDouble(args[2]);
+    PyObject *const arrays[] = {args[0], args[3]};
+    Buffers buffers;
+    if (PyErr_Occurred() || !take(&buffers, arrays, 1, 1))
+        return NULL;
+    const Py_buffer *samples = &buffers.each[0], *out = &buffers.each[1];
+    const Py_ssize_t n_hops = out->len / 8;
+    const int fits = expect(n_hop > 0 && n_hop % N_FLOATS == 0, "hops of a multiple of 16 samples") &&
+                     expect(out->len % 8 == 0 && samples->len == 2 * (n_hops * n_hop + 1), "a sample and whole hops");
+    if (fits)
+        sum_hops(samples->buf, n_hops, n_hop, (float)share, out->buf, (float *)out->buf + n_hops);
+    release(&buffers);
+    return fits ? Py_NewRef(Py_None) : NULL;
+}
+
 static PyObject *silero_features(PyObject *module, PyObject *const *args, Py_ssize_t n_args)
 {
     static const Py_ssize_t lengths[] = {FRAME * FRAME, (3 * N_BINS + 1) * 128, (3 * 128 + 1) * 64, (2 * 64 + 1) * 64,
@@ -401,6 +453,7 @@ static PyMethodDef METHODS[] = {
     {"peak", peak, METH_O, NULL},
     {"mean_squares", (PyCFunction)(void (*)(void))mean_squares, METH_FASTCALL, NULL},
     {"resample", (PyCFunction)(void (*)(void))resample, METH_FASTCALL, NULL},
+    {"hop_powers", (PyCFunction)(void (*)(void))hop_powers, METH_FASTCALL, NULL},
     {"silero_features", (PyCFunction)(void (*)(void))silero_features, METH_FASTCALL, NULL},
     {"silero_advance", (PyCFunction)(void (*)(void))silero_advance, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},

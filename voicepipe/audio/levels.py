@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from voicepipe.audio.compiled import IS_COMPILED, kernels
 from voicepipe.audio.samples import Samples
 
 HOP_SAMPLES: Final = 160
@@ -61,10 +62,16 @@ def levels(samples: Samples) -> Levels:
     n_hops = max(0, len(samples) - 1) // HOP_SAMPLES
     if not n_hops:
         return np.zeros((2, 0), dtype=np.float32)
-    plain = samples[-n_hops * HOP_SAMPLES - 1 :].astype(np.float32)
-    bright = (plain[1:] - _PRE_EMPHASIS * plain[:-1]).reshape(n_hops, HOP_SAMPLES)
-    plain = plain[1:].reshape(n_hops, HOP_SAMPLES)
-    power = np.stack((np.einsum("ij,ij->i", plain, plain), np.einsum("ij,ij->i", bright, bright)))
+    whole = samples[-n_hops * HOP_SAMPLES - 1 :]
+    power: Levels = np.empty((2, n_hops), dtype=np.float32)
+    if IS_COMPILED:
+        kernels.hop_powers(whole, HOP_SAMPLES, float(_PRE_EMPHASIS), power)
+    else:
+        plain = whole.astype(np.float32)
+        bright = (plain[1:] - _PRE_EMPHASIS * plain[:-1]).reshape(n_hops, HOP_SAMPLES)
+        plain = plain[1:].reshape(n_hops, HOP_SAMPLES)
+        np.einsum("ij,ij->i", plain, plain, out=power[0])
+        np.einsum("ij,ij->i", bright, bright, out=power[1])
     # 1 unit per sample is added: int16's quantisation step, and no logarithm of zero.
     level: Levels = 10 * np.log10(power / HOP_SAMPLES + 1)
     return level
