@@ -2,8 +2,8 @@
 
    peak, mean_squares: samples.py
    resample: resample.py; the sums are exact in any order, see _STEP there
-   hop_powers: levels.py; silero_features, silero_advance: silero.py. Their sums are
-   added in another order, and the last has another tanh, so the sixth digit differs
+   hop_powers: levels.py; the sums are added in another order, so the sixth digit differs
+   silero_features, silero_advance: silero.py; the same, and another tanh
 
    The length of every buffer is checked before a loop reads or writes it: a wrong one raises ValueError. */
 
@@ -62,8 +62,8 @@ INLINE float sum_of(Floats values)
     return values[0];
 }
 
-/* The sums of squares of hops of `n_hop` samples, and those of the same samples less `share` of the one before. The first
-   sample belongs to no hop. */
+/* The sums of squares of hops of `n_hop` samples, and those of the same samples less `share` of the one before. The
+   first sample belongs to no hop. */
 FOR_EACH_PROCESSOR
 static void sum_hops(const int16_t *samples, Py_ssize_t n_hops, Py_ssize_t n_hop, float share, float *plain,
                      float *emphasised)
@@ -157,6 +157,12 @@ enum {
     N_FRAMES = 4,
     N_BINS = 129,
     MAX_WINDOWS = 3,
+    N_FIRST = 128, /* outputs of each layer */
+    N_SECOND = 64,
+    N_THIRD = 64,
+    N_FOURTH = 128,
+    N_CELLS = 128,
+    N_GATES = 4 * N_CELLS,
     PANEL = 2 * N_FLOATS, /* outputs of a panel: the weights lie panel by panel, (n_out / PANEL, n_in, PANEL) */
 };
 
@@ -237,21 +243,22 @@ INLINE void take_spectra(const Network *network, float *context, const int16_t *
 FOR_EACH_PROCESSOR
 static void read_windows(const Network *network, float *context, const int16_t *samples, int n_windows, float *out)
 {
-    float magnitudes[MAX_WINDOWS][N_FRAMES + 2][N_BINS], first[MAX_WINDOWS][N_FRAMES + 1][128] = {{{0}}};
-    float second[MAX_ROWS][2 * 64], third[MAX_ROWS][64], fourth[MAX_ROWS][128];
+    /* Each layer takes three frames that lie side by side; before the first there is a frame of zeros. */
+    float magnitudes[MAX_WINDOWS][N_FRAMES + 2][N_BINS], first[MAX_WINDOWS][N_FRAMES + 1][N_FIRST] = {{{0}}};
+    float second[MAX_ROWS][2 * N_SECOND], third[MAX_ROWS][N_THIRD], fourth[MAX_ROWS][N_FOURTH];
     take_spectra(network, context, samples, n_windows, magnitudes);
     for (int window = 0; window < n_windows; window++)
-        sum_rows(magnitudes[window][0], N_BINS, N_FRAMES, 3 * N_BINS, network->first, 128, first[window][1], 128, 1, 1);
+        sum_rows(magnitudes[window][0], N_BINS, N_FRAMES, 3 * N_BINS, network->first, N_FIRST, first[window][1],
+                 N_FIRST, 1, 1);
     for (int window = 0; window < n_windows; window++)
-        sum_rows(first[window][0], 2 * 128, 2, 3 * 128, network->second, 64, second[window], 64, 1, 1);
-    sum_rows(second[0], 2 * 64, n_windows, 2 * 64, network->third, 64, third[0], 64, 1, 1);
-    sum_rows(third[0], 64, n_windows, 64, network->fourth, 128, fourth[0], 128, 1, 1);
-    sum_rows(fourth[0], 128, n_windows, 128, network->memory, 512, out, 512, 1, 0);
+        sum_rows(first[window][0], 2 * N_FIRST, 2, 3 * N_FIRST, network->second, N_SECOND, second[window], N_SECOND, 1,
+                 1);
+    sum_rows(second[0], 2 * N_SECOND, n_windows, 2 * N_SECOND, network->third, N_THIRD, third[0], N_THIRD, 1, 1);
+    sum_rows(third[0], N_THIRD, n_windows, N_THIRD, network->fourth, N_FOURTH, fourth[0], N_FOURTH, 1, 1);
+    sum_rows(fourth[0], N_FOURTH, n_windows, N_FOURTH, network->memory, N_GATES, out, N_GATES, 1, 0);
 }
 
 /* --- the VAD model's memory, and its answer ------------------------------------------------------- */
-
-enum { N_CELLS = 128 };
 
 /* The hyperbolic tangent, 1 - 2 / (exp(2 x) + 1), to 2e-7. With 2 x = (n + f) ln 2 and f from -0.5 to 0.5, exp(2 x) is
    2**n times the Taylor series of exp(f ln 2). */
@@ -279,7 +286,7 @@ static double advance(const float *weights, const float *answer, const float *fe
 {
     float gates[4][N_CELLS]; /* input, forget, output, cell */
     double sum = 0;
-    sum_rows(output, N_CELLS, 1, N_CELLS, weights, 4 * N_CELLS, gates[0], 4 * N_CELLS, 0, 0);
+    sum_rows(output, N_CELLS, 1, N_CELLS, weights, N_GATES, gates[0], N_GATES, 0, 0);
     for (int i = 0; i < N_CELLS; i += N_FLOATS) {
         Floats gate[4];
         for (int which = 0; which < 4; which++)
@@ -296,6 +303,9 @@ static double advance(const float *weights, const float *answer, const float *fe
 }
 
 /* --- for Python ---------------------------------------------------------------------------------- */
+
+/* Lengths below this can be multiplied by the size of a sample. */
+static const Py_ssize_t MOST = PY_SSIZE_T_MAX / 8;
 
 static int expect(int holds, const char *what)
 {
@@ -325,7 +335,7 @@ static PyObject *mean_squares(PyObject *module, PyObject *const *args, Py_ssize_
     if ((n_samples == -1 && PyErr_Occurred()) || PyObject_GetBuffer(args[0], &samples, PyBUF_SIMPLE) < 0)
         return NULL;
     PyObject *result = NULL;
-    if (expect(n_samples > 0 && samples.len % (2 * n_samples) == 0, "whole frames")) {
+    if (expect(n_samples > 0 && n_samples < MOST && samples.len % (2 * n_samples) == 0, "whole frames")) {
         const Py_ssize_t n_frames = samples.len / (2 * n_samples);
         const int16_t *frame = samples.buf;
         result = PyList_New(n_frames);
@@ -375,7 +385,8 @@ static PyObject *resample(PyObject *module, PyObject *const *args, Py_ssize_t n_
         return NULL;
     const Py_buffer *samples = &buffers.each[0], *weights = &buffers.each[1], *out = &buffers.each[2];
     PyObject *result = NULL;
-    if (expect(block_in > 0 && block_out > 0 && weights->len % (8 * block_out) == 0, "whole rows of weights") &&
+    if (expect(block_out > 0 && block_out < MOST && weights->len % (8 * block_out) == 0, "whole rows of weights") &&
+        expect(block_in > 0 && block_in <= samples->len, "a block of samples") &&
         expect(out->len > 0 && out->len % (2 * block_out) == 0, "whole blocks of output")) {
         const Py_ssize_t width = weights->len / (8 * block_out), n_blocks = out->len / (2 * block_out);
         double *wide = PyMem_New(double, samples->len / 2);
@@ -403,7 +414,8 @@ static PyObject *hop_powers(PyObject *module, PyObject *const *args, Py_ssize_t 
         return NULL;
     const Py_buffer *samples = &buffers.each[0], *out = &buffers.each[1];
     const Py_ssize_t n_hops = out->len / 8;
-    const int fits = expect(n_hop > 0 && n_hop % N_FLOATS == 0, "hops of a multiple of 16 samples") &&
+    const int fits = expect(n_hop > 0 && n_hop < MOST && n_hop % N_FLOATS == 0, "hops of a multiple of 16 samples") &&
+                     expect(n_hop <= samples->len || n_hops == 0, "a sample and whole hops") &&
                      expect(out->len % 8 == 0 && samples->len == 2 * (n_hops * n_hop + 1), "a sample and whole hops");
     if (fits)
         sum_hops(samples->buf, n_hops, n_hop, (float)share, out->buf, (float *)out->buf + n_hops);
@@ -413,15 +425,20 @@ static PyObject *hop_powers(PyObject *module, PyObject *const *args, Py_ssize_t 
 
 static PyObject *silero_features(PyObject *module, PyObject *const *args, Py_ssize_t n_args)
 {
-    static const Py_ssize_t lengths[] = {FRAME * FRAME, (3 * N_BINS + 1) * 128, (3 * 128 + 1) * 64, (2 * 64 + 1) * 64,
-                                         (64 + 1) * 128, (128 + 1) * 512};
+    static const Py_ssize_t lengths[] = {FRAME * FRAME,
+                                         (3 * N_BINS + 1) * N_FIRST,
+                                         (3 * N_FIRST + 1) * N_SECOND,
+                                         (2 * N_SECOND + 1) * N_THIRD,
+                                         (N_THIRD + 1) * N_FOURTH,
+                                         (N_FOURTH + 1) * N_GATES};
     Buffers buffers;
     if (!expect(n_args == 9, "six arrays of weights, samples, context and output") || !take(&buffers, args, 7, 2))
         return NULL;
     const Py_buffer *each = buffers.each, *samples = &each[6], *context = &each[7], *out = &each[8];
     const Py_ssize_t n_windows = samples->len / (2 * WINDOW);
     int fits = expect(samples->len % (2 * WINDOW) == 0 && n_windows >= 1 && n_windows <= MAX_WINDOWS, "1 to 3 windows");
-    fits = fits && expect(context->len == 4 * CONTEXT && out->len == 4 * 512 * n_windows, "a context and an output");
+    fits = fits && expect(context->len == 4 * CONTEXT, "a context");
+    fits = fits && expect(out->len == 4 * N_GATES * n_windows, "output for each window");
     for (int i = 0; fits && i < 6; i++)
         fits = expect(each[i].len == 4 * lengths[i], "the weights of the model");
     if (fits) {
@@ -434,7 +451,7 @@ static PyObject *silero_features(PyObject *module, PyObject *const *args, Py_ssi
 
 static PyObject *silero_advance(PyObject *module, PyObject *const *args, Py_ssize_t n_args)
 {
-    static const Py_ssize_t lengths[] = {N_CELLS * 4 * N_CELLS, N_CELLS, 4 * N_CELLS, N_CELLS, N_CELLS};
+    static const Py_ssize_t lengths[] = {N_CELLS * N_GATES, N_CELLS, N_GATES, N_CELLS, N_CELLS};
     Buffers buffers;
     if (!expect(n_args == 5, "two arrays of weights, features, output and cells") || !take(&buffers, args, 3, 2))
         return NULL;
