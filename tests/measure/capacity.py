@@ -1,6 +1,6 @@
 """Compare `voicepipe simulate capacity` with a real run: CPU and turn latency of one server on one core.
 
-`python -m tests.measure.capacity --sound FILE --users 20 60 120 --fit 40 100`: runs the load bench, fits the costs
+`python -m tests.measure.capacity --sound FILE --users 20 60 120 --fit 10 40 100`: runs the load bench, fits the costs
 of the event loop to the CPU of the numbers of users in `--fit`, and prints what the simulation says of the others
 beside what was measured, with the deviation. `--out FILE` writes the fitted costs for `simulate capacity --costs FILE`.
 The machine must be quiet: another process on the server's core counts as the server's delay. So the run ends where the
@@ -107,13 +107,15 @@ def run_load(options: argparse.Namespace) -> list[LoadRun]:
     Raises:
         ValueError: the machine is too busy.
     """
-    return measured_loads(sorted({*options.fit, *options.users}), options.loads, lambda n: _run_one(n, options))
+    users = sorted({*options.fit, *options.users}) * options.rounds
+    return measured_loads(users, options.loads, lambda n: _run_one(n, options))
 
 
 def measured_loads(users: Sequence[int], stored: Path | None, measure_one: Callable[[int], LoadRun]) -> list[LoadRun]:
-    """Return a run with each number of users: one of the file `stored`, or a new one, which is added to it.
+    """Return a run with each number of users, once for each time that it is in `users`: one of the file `stored`, or a
+    new one, which is added to it.
 
-    Numbers beyond one that the server can't hold are left out.
+    The first number that the server can't hold is the last one.
 
     Raises:
         ValueError: the machine is too busy.
@@ -121,13 +123,14 @@ def measured_loads(users: Sequence[int], stored: Path | None, measure_one: Calla
     known = stored_loads(stored)
     loads: list[LoadRun] = []
     for n_users in users:
-        load = known.get(n_users) or measure_one(n_users)
+        is_known = bool(known.get(n_users))
+        load = known[n_users].pop(0) if is_known else measure_one(n_users)
         if load.late_p95_ms > MAX_LATE_MS:
             raise ValueError(
                 f"the machine is too busy: with {n_users} users the bench's own frames came {load.late_p95_ms:.0f} ms "
                 f"late (p95), expected at most {MAX_LATE_MS}"
             )
-        if stored is not None and n_users not in known:
+        if stored is not None and not is_known:
             with stored.open("ab") as file:
                 file.write(msgspec.json.encode(load) + b"\n")
         loads.append(load)
@@ -142,12 +145,14 @@ def is_full(load: LoadRun) -> bool:
     return sum(bool(turn.error) for turn in load.turns) > MAX_FAILED * len(load.turns)
 
 
-def stored_loads(file: Path | None) -> dict[int, LoadRun]:
-    """Return the runs of a file, by number of users; none where there is no file."""
-    if file is None or not file.exists():
-        return {}
-    loads = (msgspec.json.decode(line, type=LoadRun) for line in file.read_bytes().splitlines())
-    return {load.n_users: load for load in loads}
+def stored_loads(file: Path | None) -> dict[int, list[LoadRun]]:
+    """Return the runs of a file, by number of users, in order; none where there is no file."""
+    known: dict[int, list[LoadRun]] = {}
+    if file is not None and file.exists():
+        for line in file.read_bytes().splitlines():
+            load = msgspec.json.decode(line, type=LoadRun)
+            known.setdefault(load.n_users, []).append(load)
+    return known
 
 
 def _run_one(n_users: int, options: argparse.Namespace) -> LoadRun:
@@ -195,8 +200,9 @@ def main(arguments: list[str] | None = None, *, loads: Sequence[LoadRun] | None 
     parser = argparse.ArgumentParser(prog="python -m tests.measure.capacity", description=__doc__)
     parser.add_argument("--sound", type=Path, required=True, help="what users say: a few seconds of one voice")
     parser.add_argument("--users", type=int, nargs="+", default=[20, 60, 120], metavar="N", help="compared (20 60 120)")
-    parser.add_argument("--fit", type=int, nargs="+", default=[40, 100], metavar="N", help="fitted to (40 100)")
+    parser.add_argument("--fit", type=int, nargs="+", default=[10, 40, 100], metavar="N", help="fitted to (10 40 100)")
     parser.add_argument("--turns", type=int, default=5, help="turns of each user (5)")
+    parser.add_argument("--rounds", type=int, default=1, help="runs with each number of users, whose mean counts (1)")
     parser.add_argument("--silence-ms", type=int, default=200, help="the silence that ends a turn (200)")
     parser.add_argument("--pin", action="store_true", help="the server on the first core, all else on the second")
     parser.add_argument(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from random import Random
 from typing import Final
 
@@ -21,6 +22,9 @@ FRAME_US: Final = 20_000
 CHUNK_MS: Final = 200
 """Audio in a message of the TTS."""
 
+COLD_US: Final = 1_000.0
+"""A sleep after which a wake-up costs no more than after a shorter one."""
+
 TTS_SPEED: Final = 20
 """The TTS sends audio as a multiple of real time."""
 
@@ -32,24 +36,29 @@ CLAUSE_TOKENS: Final = 7
 class Costs:
     """CPU time of the event loop's thread, in microseconds. `fitted` adapts them to a machine.
 
-    Defaults: fitted to the load bench's 0.83 % of a core for each of 40 sessions and 0.72 % for each of 100, see
-    web/docs/capacity.md; the ratios of all but the first and the last are those of the profile with 60 sessions.
+    Defaults: fitted to the load bench's 1.05 % of a core for each of 10 sessions, 0.71 % for each of 40 and 0.65 % for
+    each of 100, see web/docs/capacity.md; the ratios of all but the first two and the last are those of a profile with
+    60 sessions.
     """
 
-    wake_us: float = 58.0
-    """To wake up and look for what is ready."""
+    wake_us: float = 0.0
+    """To wake up and look for what is ready. The fit leaves nothing for it beside `cold_us`."""
 
-    voiced_us: float = 93.4
+    cold_us: float = 111.0
+    """More to wake up after a sleep of a millisecond or longer, and in proportion after a shorter one: the processor's
+    caches hold other things by then, and its clock is slower."""
+
+    voiced_us: float = 104.5
     """A frame while the user speaks: read, resampled, judged, sent to the STT."""
 
-    silent_us: float = 43.0
+    silent_us: float = 48.1
     """A frame while the user is silent."""
 
-    chunk_us: float = 502.0
+    chunk_us: float = 562.0
     """A message of the TTS, 200 ms of audio, received and sent on."""
 
-    token_us: float = 43.0
-    turn_us: float = 5_740.0
+    token_us: float = 48.1
+    turn_us: float = 6_420.0
     """The rest of a turn: its requests, events and record."""
 
     wait_share: float = 0.08
@@ -103,6 +112,9 @@ class LoopLoad:
     wakes_per_s: float
     """How often the loop woke up."""
 
+    cold_wakes_per_s: float
+    """The same, each one counted with the share of `COLD_US` that the loop had slept, up to 1."""
+
     latencies_ms: tuple[float, ...]
     """Turn latency of each turn, from the last voiced sample to the first audible sample leaving the server."""
 
@@ -148,25 +160,28 @@ class _EventLoop:
 
     def run(self, duration_s: float) -> LoopLoad:
         end_us = self._counted_from_us + duration_s * 1e6
-        began_us = busy_before_us = n_wakes = 0.0
+        began_us = busy_before_us = n_wakes = n_cold = 0.0
         while self._due and self._now_us < end_us:
+            cold = min(1.0, max(0.0, self._due[0][0] - self._now_us) / COLD_US)
             self._now_us = max(self._now_us, self._due[0][0])
             if not began_us and self._now_us >= self._counted_from_us:
-                began_us, busy_before_us, n_wakes = self._now_us, self._busy_us, 0.0
-            self._iterate()
-            n_wakes += 1
+                began_us, busy_before_us, n_wakes, n_cold = self._now_us, self._busy_us, 0.0, 0.0
+            self._iterate(cold)
+            n_wakes, n_cold = n_wakes + 1, n_cold + cold
         measured_us = max(1.0, self._now_us - began_us)
         share = min(1.0, (self._busy_us - busy_before_us) / measured_us)
-        return LoopLoad(self._n_sessions, share, 1e6 * n_wakes / measured_us, tuple(self._latencies_ms))
+        wakes_per_s, cold_wakes_per_s = 1e6 * n_wakes / measured_us, 1e6 * n_cold / measured_us
+        return LoopLoad(self._n_sessions, share, wakes_per_s, cold_wakes_per_s, tuple(self._latencies_ms))
 
-    def _iterate(self) -> None:
-        """Take all that is ready now; each message waits for those before it."""
+    def _iterate(self, cold: float) -> None:
+        """Take all that is ready now; each message waits for those before it. `cold`: the share of `COLD_US` that the
+        loop has slept, up to 1."""
         ready = []
         while self._due and self._due[0][0] <= self._now_us:
             ready.append(heapq.heappop(self._due))
         began_us = self._now_us
         wait_factor = 1.0 + self._costs.wait_share
-        self._now_us += self._costs.wake_us * wait_factor
+        self._now_us += (self._costs.wake_us + cold * self._costs.cold_us) * wait_factor
         for due_us, _, kind, session in ready:
             self._now_us += self._cost_us(kind, due_us, session) * wait_factor
             getattr(self, f"_on_{kind}")(due_us, session)
@@ -250,44 +265,54 @@ class _EventLoop:
 
 
 def fitted(measured: Sequence[tuple[int, float]], talk: Talk) -> Costs:
-    """Return the costs whose simulated CPU shares are nearest to those measured, (sessions, share of a core), of two
+    """Return the costs whose simulated CPU shares are nearest to those measured, (sessions, share of a core), of three
     runs or more: with the least sum of squares of the relative deviations.
 
-    Two unknowns are found, both at least 0: the cost of waking up, and a factor for all other costs.
+    Three unknowns are found, all at least 0: the cost of waking up, what more it costs after a sleep, and a factor for
+    all other costs.
 
     Raises:
         ValueError: the shares can't be met, such as one beyond a core.
     """
     runs = sorted(measured)
     shares = np.array([share for _, share in runs])
-    if len(runs) < 2 or shares[0] <= 0 or (np.diff(shares) <= 0).any() or shares[-1] > MAX_FITTED_SHARE:
+    if len(runs) < N_FITTED or shares[0] <= 0 or (np.diff(shares) <= 0).any() or shares[-1] > MAX_FITTED_SHARE:
         given = ", ".join(f"{share:.3f} with {n}" for n, share in runs)
         raise ValueError(
-            f"expected CPU shares that grow with the sessions, of two runs or more, up to {MAX_FITTED_SHARE}, "
+            f"expected CPU shares that grow with the sessions, of {N_FITTED} runs or more, up to {MAX_FITTED_SHARE}, "
             f"got {given}"
         )
     costs = Costs()
     for _ in range(FIT_ROUNDS):
         loads = [simulate_loop(n, talk, costs, duration_s=FIT_S) for n, _ in runs]
         wakes = np.array([load.wakes_per_s / 1e6 for load in loads])
-        work = np.array([load.cpu_share for load in loads]) - costs.wake_us * wakes
-        wake_us, factor = _at_least_zero(wakes / shares, work / shares)
+        cold = np.array([load.cold_wakes_per_s / 1e6 for load in loads])
+        work = np.array([load.cpu_share for load in loads]) - costs.wake_us * wakes - costs.cold_us * cold
+        wake_us, cold_us, factor = _at_least_zero(np.stack([wakes, cold, work], axis=1) / shares[:, None])
         if not factor:
             raise ValueError("expected CPU shares that grow with the work, got those of wake-ups alone")
-        costs = scaled(replace(costs, wake_us=wake_us), factor)
+        costs = scaled(replace(costs, wake_us=wake_us, cold_us=cold_us), factor)
     return costs
 
 
-def _at_least_zero(a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[float, float]:
-    """Return x, y >= 0 with the least squares of x * a + y * b - 1: Lawson and Hanson, *Solving Least Squares Problems*
-    (1974), chapter 23, for two unknowns."""
-    (x, y), *_ = np.linalg.lstsq(np.stack([a, b], axis=1), np.ones(len(a)), rcond=None)
-    if x < 0:
-        return 0.0, float(b.sum() / (b @ b))
-    if y < 0:
-        return float(a.sum() / (a @ a)), 0.0
-    return float(x), float(y)
+def _at_least_zero(columns: NDArray[np.float64]) -> list[float]:
+    """Return x >= 0 with the least squares of `columns @ x - 1`: of all choices of unknowns above 0, the best one
+    without a negative one. Source: Lawson and Hanson, *Solving Least Squares Problems* (1974), chapter 23."""
+    n_unknowns, target = columns.shape[1], np.ones(len(columns))
+    best, least = np.zeros(n_unknowns), float(len(columns))
+    for chosen in product((False, True), repeat=n_unknowns):
+        x = np.zeros(n_unknowns)
+        if any(chosen):
+            x[list(chosen)] = np.linalg.lstsq(columns[:, chosen], target, rcond=None)[0]
+        squares = float(np.square(columns @ x - target).sum())
+        if x.min() >= 0 and squares < least:
+            best, least = x, squares
+    found: list[float] = best.tolist()
+    return found
 
+
+N_FITTED: Final = 3
+"""As many runs as unknowns."""
 
 FIT_ROUNDS: Final = 5
 """Each round's loads have the costs of the one before; the fourth changes them by less than a percent."""
