@@ -39,7 +39,9 @@ def extensions() -> list[Any]:
     os.environ["MYPY_NUM_WORKERS"] = "0"  # with workers mypyc compiles empty modules (mypy 2.4.1)
     options = ["--follow-imports=silent", "--ignore-missing-imports", "--no-warn-unused-ignores", "--no-incremental"]
     compiled = mypycify([*options, *COMPILED], opt_level=os.environ.get("MYPYC_OPT_LEVEL", "3"))
-    kernels = Extension("voicepipe.audio._kernels", ["voicepipe/audio/_kernels.c"], extra_compile_args=["-O3"])
+    kernels = Extension(
+        "voicepipe.audio._kernels", ["voicepipe/audio/_kernels.c"], extra_compile_args=["-O3"], libraries=["m"]
+    )
     return [*compiled, kernels]
 
 

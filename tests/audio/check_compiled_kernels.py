@@ -91,6 +91,16 @@ def test_output_that_is_read_only_is_refused() -> None:
         kernels.resample(silence(64), WEIGHTS, out, 48, 32)
 
 
+def test_weights_at_an_odd_address_are_refused_and_samples_are_read() -> None:
+    answer = np.frombuffer(b"\0" * 513, dtype=np.uint8)[1:].view(np.float32)
+    arrays = [np.zeros(n, dtype=np.float32) for n in (128 * 512, 512, 128, 128)]
+    with pytest.raises(ValueError, match="expected the arrays of the model"):
+        kernels.silero_advance(arrays[0], answer, *arrays[1:])
+    odd = np.frombuffer(bytes(range(1, 66)), dtype=np.uint8)[1:].view(np.int16)
+    assert kernels.peak(odd) == int(odd.max())
+    assert kernels.mean_squares(odd, 32) == [float(np.square(odd.astype(float)).mean())]
+
+
 def test_silero_memory_is_that_of_numpy() -> None:
     """To the fifth digit after a thousand windows, quiet ones and others that saturate every gate."""
     rng, states = np.random.default_rng(1), (SileroState(), SileroState())
@@ -104,7 +114,7 @@ def test_silero_memory_is_that_of_numpy() -> None:
 
 
 def test_silero_features_are_those_of_numpy() -> None:
-    """To the sixth digit, and the context to the last bit, whatever was read before."""
+    """To 5 digits after the point, and the context to the last bit, whatever was read before."""
     rng, weights = np.random.default_rng(1), silero.Silero().weights
     for n_windows in (1, 2, 3, 1, 3):
         windows = rng.normal(0, 3_000, n_windows * WINDOW_SAMPLES).astype(np.int16)

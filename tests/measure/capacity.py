@@ -107,7 +107,7 @@ def run_load(options: argparse.Namespace) -> list[LoadRun]:
     Raises:
         ValueError: the machine is too busy.
     """
-    users = sorted({*options.fit, *options.users}) * options.rounds
+    users = sorted([*{*options.fit, *options.users}] * options.rounds)
     return measured_loads(users, options.loads, lambda n: _run_one(n, options))
 
 

@@ -2,10 +2,11 @@
 
    peak, mean_squares: samples.py
    resample: resample.py; the sums are exact in any order, see _STEP there
-   hop_powers: levels.py; the sums are added in another order, so the sixth digit differs
-   silero_features, silero_advance: silero.py; the same, and another tanh
+   hop_powers: levels.py; the sums are added in another order, so the sixth digit may differ
+   silero_features, silero_advance: silero.py; the same, and another tanh: the fifth digit of a probability may differ
 
-   The length of every buffer is checked before a loop reads or writes it: a wrong one raises ValueError. */
+   The length of every buffer is checked before a loop reads or writes it: a wrong one raises ValueError. Its type is
+   not: samples are int16. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -14,15 +15,18 @@
 #include <string.h>
 
 /* The functions are compiled for several instruction sets, and the loader takes the best one that the processor has. */
-#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
+#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__) && __GNUC__ >= 12
 #define FOR_EACH_PROCESSOR __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define FOR_EACH_PROCESSOR
 #endif
 #define INLINE static inline __attribute__((always_inline))
 
-/* The compiler splits these vectors into as many as the processor's are shorter. */
-typedef int16_t Shorts __attribute__((vector_size(32), aligned(2), may_alias));
+/* Samples may begin at an odd address. */
+typedef int16_t Sample __attribute__((aligned(1), may_alias));
+
+/* The compiler splits these vectors into those of the processor's length. */
+typedef int16_t Shorts __attribute__((vector_size(32), aligned(1), may_alias));
 typedef int32_t Ints __attribute__((vector_size(64), aligned(4), may_alias));
 typedef double Doubles __attribute__((vector_size(64), aligned(8), may_alias));
 typedef float Floats __attribute__((vector_size(64), aligned(4), may_alias));
@@ -35,7 +39,7 @@ static const float ROUNDS_FLOATS = 12582912.0f;   /* 1.5 * 2**23 */
 /* --- samples ------------------------------------------------------------------------------------ */
 
 FOR_EACH_PROCESSOR
-static int peak_of(const int16_t *samples, Py_ssize_t n)
+static int peak_of(const Sample *samples, Py_ssize_t n)
 {
     int16_t most = INT16_MIN;
     for (Py_ssize_t i = 0; i < n; i++)
@@ -44,7 +48,7 @@ static int peak_of(const int16_t *samples, Py_ssize_t n)
 }
 
 FOR_EACH_PROCESSOR
-static double mean_square_of(const int16_t *samples, Py_ssize_t n)
+static double mean_square_of(const Sample *samples, Py_ssize_t n)
 {
     int64_t sum = 0;
     for (Py_ssize_t i = 0; i < n; i++)
@@ -65,7 +69,7 @@ INLINE float sum_of(Floats values)
 /* The sums of squares of hops of `n_hop` samples, and those of the same samples less `share` of the one before. The
    first sample belongs to no hop. */
 FOR_EACH_PROCESSOR
-static void sum_hops(const int16_t *samples, Py_ssize_t n_hops, Py_ssize_t n_hop, float share, float *plain,
+static void sum_hops(const Sample *samples, Py_ssize_t n_hops, Py_ssize_t n_hop, float share, float *plain,
                      float *emphasised)
 {
     for (Py_ssize_t hop = 0; hop < n_hops; hop++, samples += n_hop) {
@@ -123,7 +127,7 @@ INLINE void filter_rest(const double *samples, const double *weights, int16_t *o
 }
 
 FOR_EACH_PROCESSOR
-static void filter_blocks(const int16_t *narrow, double *samples, const double *weights, int16_t *out,
+static void filter_blocks(const Sample *narrow, double *samples, const double *weights, int16_t *out,
                           Py_ssize_t n_blocks, Py_ssize_t block_in, Py_ssize_t width, Py_ssize_t block_out)
 {
     for (Py_ssize_t i = 0; i < (n_blocks - 1) * block_in + width; i++)
@@ -216,7 +220,7 @@ typedef struct {
 } Network;
 
 /* Fill (n_windows, N_FRAMES + 2, N_BINS) with the magnitudes, between two frames of zeros. */
-INLINE void take_spectra(const Network *network, float *context, const int16_t *samples, int n_windows,
+INLINE void take_spectra(const Network *network, float *context, const Sample *samples, int n_windows,
                          float (*magnitudes)[N_FRAMES + 2][N_BINS])
 {
     for (int window = 0; window < n_windows; window++, samples += WINDOW) {
@@ -241,7 +245,7 @@ INLINE void take_spectra(const Network *network, float *context, const int16_t *
 }
 
 FOR_EACH_PROCESSOR
-static void read_windows(const Network *network, float *context, const int16_t *samples, int n_windows, float *out)
+static void read_windows(const Network *network, float *context, const Sample *samples, int n_windows, float *out)
 {
     /* Each layer takes three frames that lie side by side; before the first there is a frame of zeros. */
     float magnitudes[MAX_WINDOWS][N_FRAMES + 2][N_BINS], first[MAX_WINDOWS][N_FRAMES + 1][N_FIRST] = {{{0}}};
@@ -337,7 +341,7 @@ static PyObject *mean_squares(PyObject *module, PyObject *const *args, Py_ssize_
     PyObject *result = NULL;
     if (expect(n_samples > 0 && n_samples < MOST && samples.len % (2 * n_samples) == 0, "whole frames")) {
         const Py_ssize_t n_frames = samples.len / (2 * n_samples);
-        const int16_t *frame = samples.buf;
+        const Sample *frame = samples.buf;
         result = PyList_New(n_frames);
         for (Py_ssize_t i = 0; result != NULL && i < n_frames; i++, frame += n_samples) {
             PyObject *mean = PyFloat_FromDouble(mean_square_of(frame, n_samples));
@@ -375,6 +379,12 @@ static int take(Buffers *buffers, PyObject *const *args, int n_read, int n_writt
     return 1;
 }
 
+/* Whether a buffer has that many floats, at an address where C may read them. */
+static int is_array(const Py_buffer *buffer, Py_ssize_t n)
+{
+    return buffer->len == (Py_ssize_t)sizeof(float) * n && (uintptr_t)buffer->buf % sizeof(float) == 0;
+}
+
 static PyObject *resample(PyObject *module, PyObject *const *args, Py_ssize_t n_args)
 {
     if (!expect(n_args == 5, "samples, weights, output, and the lengths of a block in and out"))
@@ -389,10 +399,11 @@ static PyObject *resample(PyObject *module, PyObject *const *args, Py_ssize_t n_
         expect(block_in > 0 && block_in <= samples->len, "a block of samples") &&
         expect(out->len > 0 && out->len % (2 * block_out) == 0, "whole blocks of output")) {
         const Py_ssize_t width = weights->len / (8 * block_out), n_blocks = out->len / (2 * block_out);
+        const Py_ssize_t n_behind = samples->len / 2 - width; /* behind the first block */
         double *wide = PyMem_New(double, samples->len / 2);
         if (wide == NULL)
             PyErr_NoMemory();
-        else if (expect(samples->len / 2 >= (n_blocks - 1) * block_in + width, "the samples of each block")) {
+        else if (expect(n_behind >= 0 && n_behind / block_in >= n_blocks - 1, "the samples of each block")) {
             filter_blocks(samples->buf, wide, weights->buf, out->buf, n_blocks, block_in, width, block_out);
             result = Py_NewRef(Py_None);
         }
@@ -415,8 +426,9 @@ static PyObject *hop_powers(PyObject *module, PyObject *const *args, Py_ssize_t 
     const Py_buffer *samples = &buffers.each[0], *out = &buffers.each[1];
     const Py_ssize_t n_hops = out->len / 8;
     const int fits = expect(n_hop > 0 && n_hop < MOST && n_hop % N_FLOATS == 0, "hops of a multiple of 16 samples") &&
-                     expect(n_hop <= samples->len || n_hops == 0, "a sample and whole hops") &&
-                     expect(out->len % 8 == 0 && samples->len == 2 * (n_hops * n_hop + 1), "a sample and whole hops");
+                     expect(out->len % 8 == 0 && samples->len % 2 == 0, "a sample and whole hops") &&
+                     expect((samples->len / 2 - 1) / n_hop == n_hops && (samples->len / 2 - 1) % n_hop == 0,
+                            "a sample and whole hops");
     if (fits)
         sum_hops(samples->buf, n_hops, n_hop, (float)share, out->buf, (float *)out->buf + n_hops);
     release(&buffers);
@@ -437,10 +449,10 @@ static PyObject *silero_features(PyObject *module, PyObject *const *args, Py_ssi
     const Py_buffer *each = buffers.each, *samples = &each[6], *context = &each[7], *out = &each[8];
     const Py_ssize_t n_windows = samples->len / (2 * WINDOW);
     int fits = expect(samples->len % (2 * WINDOW) == 0 && n_windows >= 1 && n_windows <= MAX_WINDOWS, "1 to 3 windows");
-    fits = fits && expect(context->len == 4 * CONTEXT, "a context");
-    fits = fits && expect(out->len == 4 * N_GATES * n_windows, "output for each window");
+    fits = fits && expect(is_array(context, CONTEXT), "a context");
+    fits = fits && expect(is_array(out, N_GATES * n_windows), "output for each window");
     for (int i = 0; fits && i < 6; i++)
-        fits = expect(each[i].len == 4 * lengths[i], "the weights of the model");
+        fits = expect(is_array(&each[i], lengths[i]), "the weights of the model");
     if (fits) {
         const Network network = {each[0].buf, each[1].buf, each[2].buf, each[3].buf, each[4].buf, each[5].buf};
         read_windows(&network, context->buf, samples->buf, (int)n_windows, out->buf);
@@ -459,7 +471,7 @@ static PyObject *silero_advance(PyObject *module, PyObject *const *args, Py_ssiz
     PyObject *result = NULL;
     int fits = 1;
     for (int i = 0; fits && i < 5; i++)
-        fits = expect(each[i].len == 4 * lengths[i], "the arrays of the model");
+        fits = expect(is_array(&each[i], lengths[i]), "the arrays of the model");
     if (fits)
         result = PyFloat_FromDouble(advance(each[0].buf, each[1].buf, each[2].buf, each[3].buf, each[4].buf));
     release(&buffers);

@@ -224,7 +224,7 @@ class _NetworkWeights:
 
 
 class _CompiledNetwork:
-    """The same in C, for any number of windows. It adds in another order: the sixth digit differs."""
+    """The same in C, for any number of windows. It adds in another order: the sixth digit may differ."""
 
     def __init__(self, weights: _NetworkWeights) -> None:
         self._weights = [_by_panel(each) for each in (weights.basis, *weights.layers, weights.memory)]
@@ -286,7 +286,7 @@ class _Memory:
 
 
 class _CompiledMemory:
-    """The same in C. It adds in another order, and has another tanh: the sixth digit differs."""
+    """The same in C. It adds in another order, and has another tanh: the fifth digit of the probability may differ."""
 
     def __init__(self, by_output: Weights, answer: Weights) -> None:
         self._by_output, self._answer = _by_panel(by_output), answer
@@ -318,7 +318,8 @@ class Silero:
             if IS_COMPILED
             else [_Network(n, self.weights) for n in range(1, MAX_WINDOWS + 1)]
         )
-        answer = weights["model.decoder.decoder.2.weight"].reshape(-1)
+        # In the file it lies at an odd offset: a copy has the alignment that C needs.
+        answer = weights["model.decoder.decoder.2.weight"].reshape(-1).copy()
         self._memory = _CompiledMemory(by_output, answer) if IS_COMPILED else _Memory(by_output, answer)
         self._answer_bias = float(weights["model.decoder.decoder.2.bias"][0])
 

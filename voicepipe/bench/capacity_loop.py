@@ -23,7 +23,7 @@ CHUNK_MS: Final = 200
 """Audio in a message of the TTS."""
 
 COLD_US: Final = 1_000.0
-"""A sleep after which a wake-up costs no more than after a shorter one."""
+"""After a sleep of this length a wake-up costs the most: a longer sleep costs no more."""
 
 TTS_SPEED: Final = 20
 """The TTS sends audio as a multiple of real time."""
@@ -312,7 +312,7 @@ def _at_least_zero(columns: NDArray[np.float64]) -> list[float]:
 
 
 N_FITTED: Final = 3
-"""As many runs as unknowns."""
+"""The fewest runs: as many as unknowns."""
 
 FIT_ROUNDS: Final = 5
 """Each round's loads have the costs of the one before; the fourth changes them by less than a percent."""
