@@ -46,18 +46,22 @@ def full(path: Path) -> Iterator[None]:
 @contextmanager
 def broken_disk(path: Path) -> Iterator[None]:
     """Make reads and writes give I/O errors, and opening anew fail: another file is at the path."""
-    files = [path.with_name(f"{path.name}{suffix}") for suffix in ("", "-wal", "-shm")]
-    moves = [(file, file.with_name(f"{file.name}.moved")) for file in files if file.exists()]
-    with _replaced(files[:2], str(path.parent), os.O_RDONLY | os.O_DIRECTORY):
+    log, shared = (path.with_name(f"{path.name}{suffix}") for suffix in ("-wal", "-shm"))
+    moves = [(file, file.with_name(f"{file.name}.moved")) for file in (log, shared) if file.exists()]
+    moved, other = path.with_name(f"{path.name}.moved"), path.with_name(f"{path.name}.other")
+    with _replaced([path, log], str(path.parent), os.O_RDONLY | os.O_DIRECTORY):
+        # A thread may open the file at any moment: it never finds none, nor one without its write-ahead log.
+        os.link(path, moved)
+        other.symlink_to(path.parent)
+        other.replace(path)
         for file, away in moves:
             file.rename(away)
-        path.mkdir()
         try:
             yield
         finally:
-            path.rmdir()
             for file, away in moves:
                 away.rename(file)
+            moved.replace(path)
 
 
 @contextmanager
