@@ -12,8 +12,8 @@
 Needs Python 3.11 or newer and nothing else, on Linux (x86-64, ARM) or macOS (Apple silicon). The environment is `.venv`
 in this clone, or the folder that UP_VENV names. All packages are pinned with hashes in deploy/locks; a run that finds
 them installed starts at once. On Debian some system packages may be missing (machine.py): for root they are installed,
-other users are shown the command line. With UP_COMPILE=1 the modules on the way of a user's audio are compiled, for
-which a C compiler is needed: more users fit on a core.
+other users are shown the command line. Where there are a C compiler and Python's headers, the loops over samples are
+compiled, and with UP_COMPILE=1 the modules on the way of a user's audio too: more users fit on a core.
 """
 
 from __future__ import annotations
@@ -191,6 +191,23 @@ class ClientPart(Part):
         shutil.rmtree(environment.folder / self.name, ignore_errors=True)
 
 
+class ClonePart(Part):
+    """voicepipe itself, as a link to the clone; in it are the loops over samples, where they could be compiled."""
+
+    def digest(self) -> str:
+        """Return a digest of what the link and the compiled loops are made from, and whether they are there."""
+        inputs = [ROOT / name for name in ("pyproject.toml", "setup.py", "voicepipe/audio/_kernels.c")]
+        loops = sorted(path.name for path in (ROOT / "voicepipe" / "audio").glob("_kernels.*.so"))
+        state = repr((lacking_to_compile(), loops)).encode()
+        return hashlib.sha256(b"".join(map(Path.read_bytes, inputs)) + state).hexdigest()
+
+    def command(self, environment: Environment) -> list[str]:
+        """Return the command that installs it, after saying what it can't compile."""
+        if lacking := lacking_to_compile():
+            say(f"voicepipe: not compiled, so a session takes more CPU; to compile it, {install_line(lacking)}")
+        return super().command(environment)
+
+
 class CompiledPart(Part):
     """voicepipe itself with compiled modules, built from a copy: so no build file is left in the clone."""
 
@@ -198,7 +215,7 @@ class CompiledPart(Part):
         """Return a digest of all its files: what is installed is no link to them."""
         digest = hashlib.sha256()
         for path in sorted(path for name in SOURCES for path in (ROOT / name, *(ROOT / name).rglob("*"))):
-            if path.is_file() and "__pycache__" not in path.parts:
+            if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".so":
                 digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
         return digest.hexdigest()
 
@@ -220,9 +237,14 @@ def copy_sources(folder: Path) -> None:
     for name in SOURCES:
         path = ROOT / name
         if path.is_dir():
-            shutil.copytree(path, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(path, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
         else:
             shutil.copy(path, folder)
+
+
+def lacking_to_compile() -> list[str]:
+    """Return Debian's packages without which no module can be compiled here; empty if it can."""
+    return [package for package in missing_packages(local=False, compiled=True) if package in TO_COMPILE]
 
 
 def locked(name: str, what: str, *, fails_without: str = "") -> Part:
@@ -277,7 +299,7 @@ def parts(command: str, *, local: bool) -> list[Part]:
         return [*required, CompiledPart("voicepipe", "voicepipe itself, compiled: a minute or two", anew, ROOT)]
     # The clone itself, editable: built with the setuptools of the base lock, so nothing more is fetched.
     ours = ("--no-deps", "--no-build-isolation", "--editable", str(ROOT))
-    return [*required, Part("voicepipe", "voicepipe itself", ours, ROOT / "pyproject.toml")]
+    return [*required, ClonePart("voicepipe", "voicepipe itself", ours, ROOT)]
 
 
 class Environment:

@@ -16,9 +16,11 @@ from voicepipe.audio.samples import Samples, silence
 from voicepipe.audio.silero import CONTEXT_SAMPLES, MAX_WINDOWS, WINDOW_SAMPLES, SileroState
 
 
-def probabilities(state: SileroState, samples: Samples, n_at_once: int = 1) -> list[float]:
+def probabilities(
+    state: SileroState, samples: Samples, n_at_once: int = 1, model: silero.Silero | None = None
+) -> list[float]:
     """The windows of `samples`, read `n_at_once` at a time."""
-    model, windows = silero.shared(), samples[: len(samples) // WINDOW_SAMPLES * WINDOW_SAMPLES]
+    model, windows = model or silero.shared(), samples[: len(samples) // WINDOW_SAMPLES * WINDOW_SAMPLES]
     found: list[float] = []
     for first in range(0, len(windows), n_at_once * WINDOW_SAMPLES):
         features = model.read(state, windows[first : first + n_at_once * WINDOW_SAMPLES])
@@ -34,7 +36,8 @@ def test_the_model_is_the_file_that_the_docstring_names_and_its_licence_lies_bes
     assert "MIT License" in room.joinpath("silero_vad.LICENSE").read_text()
 
 
-def test_it_is_what_the_models_own_runtime_makes_of_it(clips: dict[str, Clip]) -> None:
+@pytest.mark.parametrize("in_c", [False, True], ids=["in_numpy", "in_c"])
+def test_it_is_what_the_models_own_runtime_makes_of_it(clips: dict[str, Clip], in_c: bool) -> None:
     """Speech and room tone through onnxruntime: the same probabilities, to a hundred-thousandth."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
@@ -49,7 +52,8 @@ def test_it_is_what_the_models_own_runtime_makes_of_it(clips: dict[str, Clip]) -
         expected.append(float(answer[0, 0]))
     assert min(expected) < 0.1
     assert max(expected) > 0.9
-    assert probabilities(SileroState(), samples) == pytest.approx(expected, abs=1e-5)
+    found = probabilities(SileroState(), samples, model=silero.Silero(in_c=in_c))
+    assert found == pytest.approx(expected, abs=1e-5)
 
 
 def test_windows_read_at_once_have_the_same_probabilities(clips: dict[str, Clip]) -> None:

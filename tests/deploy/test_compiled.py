@@ -1,8 +1,9 @@
-"""The package with compiled modules: they are compiled, and the tests of the audio pass with them."""
+"""The package with compiled modules and without any: the tests of the audio pass with both."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
 TESTS = (
     *(f"tests/audio/test_{name}.py" for name in ("echo_detector", "frame_gaps", "history", "levels", "near_field")),
     *(f"tests/audio/test_{name}.py" for name in ("kernels", "resample", "samples", "silero", "vad_segmenter")),
-    "tests/audio/check_compiled_kernels.py",
+    "tests/audio/test_compiled_kernels.py",
     *("tests/session/test_audio_input.py", "tests/session/test_read_limit.py", "tests/wiring/test_running.py"),
 )
 """Of the compiled modules, and of a whole server that uses them."""
@@ -29,16 +30,19 @@ for path in (*setup.COMPILED, "voicepipe/audio/_kernels.py"):
 
 
 @pytest.fixture
-def compiled(up: ModuleType, root: Path, tmp_path: Path) -> Path:
-    """A folder with the package, its compiled modules and the tests."""
+def source(up: ModuleType, root: Path, tmp_path: Path) -> Path:
+    """A folder with the package, of which nothing is compiled, and the tests."""
     folder = tmp_path / "clone"
     up.copy_sources(folder)
     shutil.copytree(root / "tests", folder / "tests", ignore=shutil.ignore_patterns("__pycache__"))
-    build = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
-    variables = {**os.environ, "UP_COMPILE": "1", "MYPYC_OPT_LEVEL": "1"}  # sooner done than -O3
-    done = subprocess.run(build, cwd=folder, env=variables, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-5_000:] + done.stderr[-2_000:]
     return folder
+
+
+def build(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Compile there what `setup.py` names."""
+    command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
+    unset = {name: value for name, value in os.environ.items() if name != "UP_COMPILE"}
+    return subprocess.run(command, cwd=folder, env={**unset, **variables}, capture_output=True, text=True, check=False)
 
 
 def run(folder: Path, *arguments: str) -> str:
@@ -49,9 +53,53 @@ def run(folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def test_tests_of_audio_pass_with_compiled_modules(compiled: Path) -> None:
+def loops(folder: Path) -> list[Path]:
+    """Return the loops in C that are there."""
+    return list((folder / "voicepipe" / "audio").glob("_kernels.*.so"))
+
+
+def why_numpy(folder: Path) -> str:
+    """Return why the loops run in numpy there; empty if they run in C."""
+    return run(folder, "-c", "from voicepipe.audio.compiled import WHY_NUMPY; print(WHY_NUMPY)").strip()
+
+
+def test_tests_of_audio_pass_with_compiled_modules(source: Path) -> None:
     """Their assertions are those of the plain modules."""
-    files = run(compiled, "-c", PRINT_FILES).split()
+    done = build(source, UP_COMPILE="1", MYPYC_OPT_LEVEL="1")  # sooner done than -O3
+    assert done.returncode == 0, done.stdout[-5_000:] + done.stderr[-2_000:]
+    files = run(source, "-c", PRINT_FILES).split()
     assert len(files) > 10
-    assert [file for file in files if not file.endswith(".so") or not file.startswith(str(compiled))] == []
-    assert " passed" in run(compiled, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not plain", *TESTS)
+    assert [file for file in files if not file.endswith(".so") or not file.startswith(str(source))] == []
+    assert " passed" in run(source, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not plain", *TESTS)
+
+
+def test_tests_of_audio_pass_in_numpy(source: Path) -> None:
+    """Where nothing could be compiled. Tests of the loops in C would fail there."""
+    assert build(source, UP_COMPILE="0").returncode == 0
+    assert loops(source) == []
+    assert why_numpy(source) == "they are not compiled"
+    tests = [each for each in TESTS if "compiled_kernels" not in each]
+    arguments = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not in_c", *tests)
+    assert int(re.findall(r"(\d+) passed", run(source, *arguments))[-1]) > 300
+
+
+def test_loops_are_optional_unless_requested(source: Path) -> None:
+    """A compiler that fails stops nobody who has not asked for it."""
+    assert build(source, CC="false").returncode == 0
+    assert loops(source) == []
+    assert build(source, CC="false", UP_COMPILE="1").returncode != 0
+    assert build(source).returncode == 0
+    assert len(loops(source)) == 1
+    assert why_numpy(source) == ""
+
+
+def test_loops_that_do_not_fit_are_not_used(source: Path) -> None:
+    """Those of another source, and those that can't be loaded: the server runs, and says why it takes more CPU."""
+    assert build(source).returncode == 0
+    code = source / "voicepipe" / "audio" / "_kernels.c"
+    code.write_text(code.read_text() + "\n")
+    assert why_numpy(source) == "they were compiled from another version of _kernels.c"
+    code.unlink()  # an installation without sources
+    assert why_numpy(source) == ""
+    loops(source)[0].write_bytes(b"for another machine")
+    assert why_numpy(source).startswith("compiled ones can't be loaded: ")

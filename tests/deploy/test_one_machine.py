@@ -10,6 +10,7 @@ import subprocess
 from configparser import ConfigParser
 from dataclasses import fields
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -55,12 +56,12 @@ def test_the_images_packages_are_pinned(deploy: Path) -> None:
     """Every one is checked against its hash, and what is our own takes nothing along."""
     text = (deploy / "Dockerfile").read_text()
     installs = re.findall(r"pip install ([^&\n]*)", re.sub(r"\\\n\s*", "", text))
-    assert len(installs) == 3
+    assert len(installs) == 5
     assert all(
         "--no-deps" in install and ("--require-hashes" in install or "--no-index /wheels/" in install)
         for install in installs
     )
-    assert "pip wheel --no-deps --no-build-isolation --wheel-dir /wheels ." in text
+    assert "UP_COMPILE=1 pip wheel --no-deps --no-build-isolation --wheel-dir /wheels ." in text
     assert all((deploy.parent / lock).exists() for lock in re.findall(r"--requirement (\S+)", text))
 
 
@@ -86,6 +87,14 @@ def test_image_runs_as_any_user(deploy: Path) -> None:
     assert list(found)[-1] == "server"
     assert any(line.startswith("HEALTHCHECK") and "/healthz" in line for line in found["run"])
     assert 'ENTRYPOINT ["voicepipe"]' in found["run"]
+
+
+def test_image_is_built_from_all_sources(deploy: Path, up: ModuleType) -> None:
+    """What compiles is among them, and only the stage of the wheel has it."""
+    found = stages((deploy / "Dockerfile").read_text())
+    copied = {name for line in found["wheel"] if line.startswith("COPY") for name in line.split()[1:-1]}
+    assert copied == set(up.SOURCES)
+    assert [stage for stage, lines in found.items() if any(" gcc " in line for line in lines)] == ["wheel"]
 
 
 def test_what_installs_packages_is_not_in_the_image(deploy: Path) -> None:

@@ -10,7 +10,7 @@ import sys
 import zipfile
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -426,6 +426,56 @@ def test_a_compiled_installation_is_built_from_a_copy_and_anew_for_each_change(
     assert sorted(path.name for path in copy.iterdir()) == sorted(up.SOURCES)
     part.clear(environment)
     assert not copy.exists()
+
+
+@pytest.fixture
+def clone(up: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A clone with what its link is made from, on a machine that can compile."""
+    folder = tmp_path / "clone"
+    (folder / "voicepipe" / "audio").mkdir(parents=True)
+    for name in ("pyproject.toml", "setup.py", "voicepipe/audio/_kernels.c"):
+        (folder / name).write_text(name)
+    monkeypatch.setattr(up, "ROOT", folder)
+    monkeypatch.setattr(up, "missing_packages", lambda **_: [])
+    monkeypatch.delenv("UP_COMPILE", raising=False)
+    return folder
+
+
+def link(up: ModuleType, clone: Path) -> Any:
+    return up.ClonePart("voicepipe", "voicepipe itself", ("--editable", str(clone)), clone)
+
+
+@pytest.mark.parametrize("name", ["pyproject.toml", "setup.py", "voicepipe/audio/_kernels.c"])
+def test_a_link_is_made_anew_when_its_source_changes(up: ModuleType, clone: Path, name: str) -> None:
+    part = link(up, clone)
+    before = part.digest()
+    (clone / "voicepipe" / "clock.py").write_text("changed")  # the link shows it
+    assert part.digest() == before
+    (clone / name).write_text("changed")
+    assert part.digest() != before
+
+
+def test_a_link_is_made_anew_when_it_can_be_compiled_or_its_loops_are_gone(
+    up: ModuleType, clone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever installs a compiler later gets the loops with the next command."""
+    part, loops = link(up, clone), clone / "voicepipe" / "audio" / "_kernels.cpython-311-x86_64-linux-gnu.so"
+    without = part.digest()
+    loops.write_text("compiled")
+    compiled = part.digest()
+    monkeypatch.setattr(up, "missing_packages", lambda **_: ["libgomp1", "gcc", "libc6-dev"])
+    assert len({without, compiled, part.digest()}) == 3
+
+
+def test_it_says_what_compiles(
+    up: ModuleType, clone: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    part, environment = link(up, clone), up.Environment(clone / "venv")
+    part.command(environment)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(up, "missing_packages", lambda **_: ["libgomp1", "gcc", "libc6-dev"])
+    part.command(environment)
+    assert re.search(r"not compiled, so a session takes more CPU; .*gcc,? .*libc6-dev", capsys.readouterr().err)
 
 
 def test_without_a_compiler_it_says_what_to_run(up: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

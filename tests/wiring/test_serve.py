@@ -17,7 +17,7 @@ from voicepipe.agents import Agent
 from voicepipe.config import Settings, load
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.waiting import WAIT_S
-from voicepipe.wiring.serve import COLLECTED_AFTER, greeting, settings_warnings
+from voicepipe.wiring.serve import COLLECTED_AFTER, greeting, numpy_note, settings_warnings
 
 PROGRAM = "import sys; from voicepipe.config import load; from voicepipe.wiring import run; run(load(sys.argv[1]))"
 
@@ -155,3 +155,9 @@ def test_a_certificate_for_trying_out_is_called_that(tmp_path: Path) -> None:
     (said,) = settings_warnings(settings)
     assert "The certificate is for testing" in said
     assert "  https://127.0.0.1:8080/talk" in greeting(settings, base_url="https://127.0.0.1:8080", is_open=False)
+
+
+def test_note_says_why_the_loops_over_samples_are_not_compiled() -> None:
+    (line,) = numpy_note("they are not compiled")
+    assert "run in numpy (they are not compiled)" in line
+    assert list(numpy_note("")) == []

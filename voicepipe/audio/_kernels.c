@@ -488,7 +488,14 @@ static PyMethodDef METHODS[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_kernels", NULL, 0, METHODS, NULL, NULL, NULL, NULL};
+/* compiled.py compares it with the source that is there. */
+static int add_digest(PyObject *module)
+{
+    return PyModule_AddStringConstant(module, "SOURCE_SHA256", SOURCE_SHA256);
+}
+
+static PyModuleDef_Slot SLOTS[] = {{Py_mod_exec, (void *)add_digest}, {0, NULL}};
+static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_kernels", NULL, 0, METHODS, SLOTS, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__kernels(void)
 {

@@ -5,6 +5,8 @@ from voicepipe.audio.samples import Samples
 
 Floats = npt.NDArray[np.float32]
 
+SOURCE_SHA256: str
+
 def peak(samples: Samples, /) -> int: ...
 def mean_squares(samples: Samples, n_frame: int, /) -> list[float]: ...
 def resample(

@@ -8,6 +8,7 @@ words.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -22,7 +23,7 @@ HOP_SAMPLES: Final = 160
 LOOK_BACK_SAMPLES: Final = 48_000
 """3 s from which noise floor and peak are taken: several syllables and at least 1 gap."""
 
-_PRE_EMPHASIS: Final = np.float32(0.97)
+_PRE_EMPHASIS: Final = 0.97
 """Usual for speech (Rabiner and Schafer, Digital Processing of Speech Signals, 1978: 0.9 to 1)."""
 
 _MIN_RISE_DB: Final = 9.0
@@ -55,6 +56,20 @@ Levels = npt.NDArray[np.float32]
 """Plain and pre-emphasised level in dB over one unit of int16 (full scale is 90), (2, n_hops)."""
 
 
+def _in_numpy(samples: Samples, n_hop: int, share: float, out: Levels) -> None:
+    plain = samples.astype(np.float32)
+    bright = (plain[1:] - share * plain[:-1]).reshape(-1, n_hop)
+    plain = plain[1:].reshape(-1, n_hop)
+    np.einsum("ij,ij->i", plain, plain, out=out[0])
+    np.einsum("ij,ij->i", bright, bright, out=out[1])
+
+
+_hop_powers: Final[Callable[[Samples, int, float, Levels], None]] = kernels.hop_powers if IS_COMPILED else _in_numpy
+"""Fill the output, (2, n_hops), with the sums of squares of each `n_hop` samples after the first, as they are and
+without this share of the sample before.
+"""
+
+
 def levels(samples: Samples) -> Levels:
     """Return the levels of each 10 ms of `samples`, int16, at 16 kHz, counted from the end: a remainder in front is
     dropped.
@@ -64,14 +79,7 @@ def levels(samples: Samples) -> Levels:
         return np.zeros((2, 0), dtype=np.float32)
     whole = samples[-n_hops * HOP_SAMPLES - 1 :]
     power: Levels = np.empty((2, n_hops), dtype=np.float32)
-    if IS_COMPILED:
-        kernels.hop_powers(whole, HOP_SAMPLES, float(_PRE_EMPHASIS), power)
-    else:
-        plain = whole.astype(np.float32)
-        bright = (plain[1:] - _PRE_EMPHASIS * plain[:-1]).reshape(n_hops, HOP_SAMPLES)
-        plain = plain[1:].reshape(n_hops, HOP_SAMPLES)
-        np.einsum("ij,ij->i", plain, plain, out=power[0])
-        np.einsum("ij,ij->i", bright, bright, out=power[1])
+    _hop_powers(whole, HOP_SAMPLES, _PRE_EMPHASIS, power)
     # 1 unit per sample is added: int16's quantisation step, and no logarithm of zero.
     level: Levels = 10 * np.log10(power / HOP_SAMPLES + 1)
     return level

@@ -299,7 +299,12 @@ class _CompiledMemory:
 class Silero:
     """The model. One instance serves every stream of a thread; the state of each stream is in `SileroState`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, in_c: bool = IS_COMPILED) -> None:
+        """Read the weights.
+
+        Args:
+            in_c: whether it is computed by the loops in C, or in numpy.
+        """
         weights = float_weights(files("voicepipe.audio").joinpath("silero_vad.onnx").read_bytes())
         cell = "model.decoder.rnn."
         # Input, forget, cell and output gates; here the cell gate comes last. The other three are logistic, which is a
@@ -315,12 +320,12 @@ class Silero:
 
         self._networks: list[_Network | _CompiledNetwork] = (
             [_CompiledNetwork(self.weights)] * MAX_WINDOWS
-            if IS_COMPILED
+            if in_c
             else [_Network(n, self.weights) for n in range(1, MAX_WINDOWS + 1)]
         )
         # In the file it lies at an odd offset: a copy has the alignment that C needs.
         answer = weights["model.decoder.decoder.2.weight"].reshape(-1).copy()
-        self._memory = _CompiledMemory(by_output, answer) if IS_COMPILED else _Memory(by_output, answer)
+        self._memory = _CompiledMemory(by_output, answer) if in_c else _Memory(by_output, answer)
         self._answer_bias = float(weights["model.decoder.decoder.2.bias"][0])
 
     def read(self, state: SileroState, samples: Samples) -> Weights:

@@ -12,6 +12,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from voicepipe import __version__
+from voicepipe.audio.compiled import WHY_NUMPY
 from voicepipe.config.settings import LOCAL, STAGES, Settings
 from voicepipe.errors import ConfigError
 from voicepipe.server.tls import lan_address
@@ -60,7 +61,7 @@ async def serve(
     with on_hang_up(reload_requested.set):
         async with running(settings, print_line=print_line, read=read) as server:
             print_line(f"voicepipe {__version__} listens on {server.base_url}")
-            for line in settings_warnings(settings):
+            for line in (*settings_warnings(settings), *numpy_note()):
                 print_line(line)
             await _until_stopped(settings, server, print_line, reload_requested)
 
@@ -218,6 +219,15 @@ def function_warnings(settings: Settings) -> Iterator[str]:
                 f"WARNING: agent {name} has functions ({', '.join(settings.functions_of(name))}), and "
                 f"{' or '.join(map(str, llms))} can call none: it will invent answers. Choose another LLM with --llm."
             )
+
+
+def numpy_note(why: str = WHY_NUMPY) -> Iterator[str]:
+    """Yield a line with the reason why the loops over samples aren't compiled; none if they are."""
+    if why:
+        yield (
+            f"The loops over samples run in numpy ({why}): a session takes more CPU. Install a C compiler and Python's "
+            "headers, then voicepipe again."
+        )
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
