@@ -54,6 +54,10 @@ def test_the_loops_are_compiled() -> None:
     ("call", "words"),
     [
         (lambda: kernels.peak(silence(0)), "expected samples"),
+        (lambda: kernels.first_beyond(silence(8), -1), "expected a level of 0 to 32767"),
+        (lambda: kernels.first_beyond(silence(8), 40_000), "expected a level of 0 to 32767"),
+        (lambda: kernels.first_beyond(silence(8).view(np.uint16), 1), "expected a row of samples, int16"),
+        (lambda: kernels.first_beyond(silence(8).reshape(2, 4), 1), "expected a row of samples, int16"),
         (lambda: kernels.mean_squares(silence(321), 320), "expected whole frames"),
         (lambda: kernels.mean_squares(silence(320), 0), "expected whole frames"),
         (lambda: filtered(n_samples=63), "expected the samples of each block"),

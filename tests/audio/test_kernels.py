@@ -22,6 +22,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 IN_NUMPY: dict[str, Callable[..., Any]] = {
     "peak": samples._peak,
+    "first_beyond": samples._first_beyond,
     "mean_squares": samples._mean_squares,
     "resample": resample._in_numpy,
     "hop_powers": levels._in_numpy,
@@ -47,6 +48,18 @@ def random_samples(n: int, seed: int) -> Samples:
 @given(st.lists(st.integers(LOWEST, HIGHEST), min_size=1, max_size=600))
 def test_peak_is_the_highest_sample(where: str, values: list[int]) -> None:
     assert loop(where, "peak")(np.array(values, dtype=np.int16)) == max(values)
+
+
+@in_numpy_and_in_c
+@given(st.lists(st.integers(LOWEST, HIGHEST) | st.integers(-3, 3), max_size=60), st.sampled_from([0, 2, 103, HIGHEST]))
+def test_the_first_sample_beyond_a_level_is_found(where: str, values: list[int], most: int) -> None:
+    """On either side, and in samples that are not contiguous."""
+    expected = next((i for i, value in enumerate(values) if abs(value) > most), None)
+    audio = np.array(values, dtype=np.int16)
+    find = loop(where, "first_beyond")
+    assert find(audio, most) == expected
+    assert find(np.repeat(audio, 2)[::2], most) == expected
+    assert find(audio[::-1][::-1], most) == expected
 
 
 @in_numpy_and_in_c

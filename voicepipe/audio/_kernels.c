@@ -1,6 +1,6 @@
 /* The loops over samples that take most of a session's CPU. Each has its twin in numpy with the same results:
 
-   peak, mean_squares: samples.py
+   peak, first_beyond, mean_squares: samples.py
    resample: resample.py; the sums are exact in any order, see _STEP there
    hop_powers: levels.py; the sums are added in another order, so the sixth digit may differ
    silero_features, silero_advance: silero.py; the same, and another tanh: the fifth digit of a probability may differ
@@ -45,6 +45,17 @@ static int peak_of(const Sample *samples, Py_ssize_t n)
     for (Py_ssize_t i = 0; i < n; i++)
         most = samples[i] > most ? samples[i] : most;
     return most;
+}
+
+/* The index of the first of `n` samples, `step` bytes apart, above `most` or below -most; n if there is none. */
+static Py_ssize_t first_beyond_of(const char *samples, Py_ssize_t n, Py_ssize_t step, long most)
+{
+    for (Py_ssize_t i = 0; i < n; i++, samples += step) {
+        const long sample = *(const Sample *)samples;
+        if (sample > most || sample < -most)
+            return i;
+    }
+    return n;
 }
 
 FOR_EACH_PROCESSOR
@@ -330,6 +341,25 @@ static PyObject *peak(PyObject *module, PyObject *of)
     return result;
 }
 
+/* Unlike the others it takes samples of any caller, so it checks their type, and takes every second one, say. */
+static PyObject *first_beyond(PyObject *module, PyObject *const *args, Py_ssize_t n_args)
+{
+    if (!expect(n_args == 2, "samples and the level of silence"))
+        return NULL;
+    const long most = PyLong_AsLong(args[1]);
+    Py_buffer samples;
+    if ((most == -1 && PyErr_Occurred()) || PyObject_GetBuffer(args[0], &samples, PyBUF_STRIDES | PyBUF_FORMAT) < 0)
+        return NULL;
+    PyObject *result = NULL;
+    if (expect(most >= 0 && most <= INT16_MAX, "a level of 0 to 32767") &&
+        expect(samples.ndim == 1 && strcmp(samples.format, "h") == 0, "a row of samples, int16")) {
+        const Py_ssize_t n = samples.shape[0], first = first_beyond_of(samples.buf, n, samples.strides[0], most);
+        result = first < n ? PyLong_FromSsize_t(first) : Py_NewRef(Py_None);
+    }
+    PyBuffer_Release(&samples);
+    return result;
+}
+
 static PyObject *mean_squares(PyObject *module, PyObject *const *args, Py_ssize_t n_args)
 {
     if (!expect(n_args == 2, "samples and the length of a frame"))
@@ -480,6 +510,7 @@ static PyObject *silero_advance(PyObject *module, PyObject *const *args, Py_ssiz
 
 static PyMethodDef METHODS[] = {
     {"peak", peak, METH_O, NULL},
+    {"first_beyond", (PyCFunction)(void (*)(void))first_beyond, METH_FASTCALL, NULL},
     {"mean_squares", (PyCFunction)(void (*)(void))mean_squares, METH_FASTCALL, NULL},
     {"resample", (PyCFunction)(void (*)(void))resample, METH_FASTCALL, NULL},
     {"hop_powers", (PyCFunction)(void (*)(void))hop_powers, METH_FASTCALL, NULL},

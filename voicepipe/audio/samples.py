@@ -90,16 +90,25 @@ mean_squares: Final[Callable[[Samples, int], list[float]]] = kernels.mean_square
 """Return the mean square of each frame of `n_frame` samples, int16: a whole sum, divided once."""
 
 
-def first_audible(samples: Samples, threshold_dbfs: float = -50.0) -> int | None:
-    """Return the index of the first audible sample, or None when all samples are silent.
-
-    The default threshold lies 24 dB below the nominal level of speech on a telephone line (-26 dBov, ITU-T P.56 and
-    G.191). When speech is played at 65 dB SPL, the level of conversation, the threshold is at 41 dB SPL, about the
-    noise of a quiet room. The "silence" of synthesizers (dither, vocoder hiss) lies below it.
-    """
-    # Of whole numbers the same are above it. Numpy would convert each sample to compare it with a fraction.
-    least = int(FULL_SCALE * 10 ** (threshold_dbfs / 20))
+def _first_beyond(samples: Samples, most: int) -> int | None:
     # int16's -32768 has no positive counterpart, hence two comparisons and no abs().
-    loud = (samples > least) | (samples < -least)
+    loud = (samples > most) | (samples < -most)
     first = int(loud.argmax()) if len(samples) else 0
     return first if len(samples) and loud[first] else None
+
+
+_find_beyond: Final[Callable[[Samples, int], int | None]] = kernels.first_beyond if IS_COMPILED else _first_beyond
+"""Return the index of the first of the samples, int16, that is above `most` or below its negative."""
+
+
+_SILENT: Final = int(FULL_SCALE * 10 ** (-50 / 20))
+
+
+def first_audible(samples: Samples) -> int | None:
+    """Return the index of the first sample above -50 dBFS, or None when all samples are silent.
+
+    This lies 24 dB below the nominal level of speech on a telephone line (-26 dBov, ITU-T P.56 and G.191). When speech
+    is played at 65 dB SPL, the level of conversation, the threshold is at 41 dB SPL, about the noise of a quiet room.
+    The "silence" of synthesizers (dither, vocoder hiss) lies below it.
+    """
+    return _find_beyond(samples, _SILENT)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from email.message import Message
+from functools import lru_cache
 
 import numpy as np
 
@@ -27,6 +28,15 @@ class NotSpeech(ValueError):
     """A body that cannot be played. The text names the expected and the received format."""
 
 
+@lru_cache(maxsize=64)  # a vendor has one or two
+def _kind_and_rate(content_type: str) -> tuple[str, int]:
+    """Return what a Content-Type names: its type, and its rate in Hz; 0: it names none."""
+    header = Message()
+    header["Content-Type"] = content_type
+    named = header.get_param("rate")
+    return header.get_content_type(), int(named) if isinstance(named, str) and named.isdecimal() else 0
+
+
 class SoundReader:
     """Takes one clause's body chunk by chunk, and returns its samples at `RATE_HZ`."""
 
@@ -36,12 +46,10 @@ class SoundReader:
         Raises:
             NotSpeech: the type is of compressed audio.
         """
-        kind = Message()
-        kind["Content-Type"] = content_type
-        if any(name in kind.get_content_type() for name in _COMPRESSED_TYPES):
-            raise NotSpeech(f"expected pcm or wav, got {kind.get_content_type()}")
-        named = kind.get_param("rate")
-        self._rate_hz = int(named) if isinstance(named, str) and named.isdecimal() and int(named) else rate_hz
+        kind, named_hz = _kind_and_rate(content_type)
+        if any(name in kind for name in _COMPRESSED_TYPES):
+            raise NotSpeech(f"expected pcm or wav, got {kind}")
+        self._rate_hz = named_hz or rate_hz
         self._head: bytes | None = b""
         self._begins_at = 0
         self._left_bytes: int | None = None
