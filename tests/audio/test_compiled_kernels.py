@@ -125,13 +125,12 @@ def test_silero_memory_is_that_of_numpy() -> None:
 
 def test_silero_features_are_those_of_numpy() -> None:
     """To 5 digits after the point, and the context to the last bit, whatever was read before."""
-    rng, weights = np.random.default_rng(1), silero.Silero().weights
+    rng, compiled, plain = np.random.default_rng(1), silero.Silero(in_c=True), silero.Silero(in_c=False)
     for n_windows in (1, 2, 3, 1, 3):
         windows = rng.normal(0, 3_000, n_windows * WINDOW_SAMPLES).astype(np.int16)
         states = SileroState(), SileroState()
         for state in states:
             state.restart(windows[:CONTEXT_SAMPLES])
-        found = silero._CompiledNetwork(weights).read(states[0], windows)
-        expected = silero._Network(n_windows, weights).read(states[1], windows)
+        found, expected = compiled.read(states[0], windows), plain.read(states[1], windows)
         assert np.abs(found - expected).max() < 1e-5
         assert np.array_equal(states[0].context, states[1].context)

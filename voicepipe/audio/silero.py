@@ -311,17 +311,15 @@ class Silero:
         # tanh of half the argument: so 1 call computes all 4.
         by_input, by_output = (_gates(weights[cell + name].T) for name in ("weight_ih", "weight_hh"))
         bias = _gates((weights[cell + "bias_ih"] + weights[cell + "bias_hh"])[None])[0]
-        self.weights = _NetworkWeights(
+        of_network = _NetworkWeights(
             _basis(weights["model.stft.forward_basis_buffer"][:, 0]),
             _convolutions(weights),
             _with_bias(by_input, bias),
         )
-        """Of the part of the model without a memory."""
-
         self._networks: list[_Network | _CompiledNetwork] = (
-            [_CompiledNetwork(self.weights)] * MAX_WINDOWS
+            [_CompiledNetwork(of_network)] * MAX_WINDOWS
             if in_c
-            else [_Network(n, self.weights) for n in range(1, MAX_WINDOWS + 1)]
+            else [_Network(n, of_network) for n in range(1, MAX_WINDOWS + 1)]
         )
         # In the file it lies at an odd offset: a copy has the alignment that C needs.
         answer = weights["model.decoder.decoder.2.weight"].reshape(-1).copy()
