@@ -1,9 +1,9 @@
 """Compile the loops over samples where C can be compiled, and more modules where `UP_COMPILE=1` asks for it.
 
-The loops over samples (`voicepipe/audio/_kernels.c`) take a few seconds. Without a C compiler or Python's headers the
-package is built all the same, and the same loops run in numpy. With `UP_COMPILE=1` mypyc compiles the modules on the
-way of a user's audio too, as they are: there is one source. Then a module that can't be compiled is an error. With
-`UP_COMPILE=0` nothing is compiled.
+To compile the loops over samples (`voicepipe/audio/_kernels.c`) takes a few seconds. Without a C compiler or Python's
+headers the package is built all the same, and the same loops run in numpy. With `UP_COMPILE=1` mypyc compiles the
+modules on the way of a user's audio too, as they are: there is one source. Then a module that can't be compiled is an
+error. With `UP_COMPILE=0` nothing is compiled.
 """
 
 from __future__ import annotations
@@ -76,4 +76,6 @@ def modules() -> list[Extension]:
 
 
 if __name__ == "__main__":
-    setup(ext_modules=extensions())
+    # Each kind has a build folder of its own: what is in it is in the wheel.
+    kind = "compiled" if os.environ.get("UP_COMPILE") == "1" else "plain"
+    setup(ext_modules=extensions(), options={"build": {"build_base": f"build/{kind}"}})

@@ -113,8 +113,11 @@ def has_systemd() -> bool:
 
 
 def has_compiler() -> bool:
-    """Whether C can be compiled here."""
-    return shutil.which("cc") is not None and (platform.system() != "Linux" or Path("/usr/include/stdio.h").exists())
+    """Whether the compiler of this Python's modules is here."""
+    compiler = str(sysconfig.get_config_var("CC") or "cc").split()[0]
+    return shutil.which(compiler) is not None and (
+        platform.system() != "Linux" or Path("/usr/include/stdio.h").exists()
+    )
 
 
 def has_headers() -> bool:

@@ -12,8 +12,8 @@
 Needs Python 3.11 or newer and nothing else, on Linux (x86-64, ARM) or macOS (Apple silicon). The environment is `.venv`
 in this clone, or the folder that UP_VENV names. All packages are pinned with hashes in deploy/locks; a run that finds
 them installed starts at once. On Debian some system packages may be missing (machine.py): for root they are installed,
-other users are shown the command line. Where there are a C compiler and Python's headers, the loops over samples are
-compiled, and with UP_COMPILE=1 the modules on the way of a user's audio too: more users fit on a core.
+other users are shown the command line. Where a C compiler and Python's headers are there already, the loops over
+samples are compiled, and with UP_COMPILE=1 the modules on the way of a user's audio too: more users fit on a core.
 """
 
 from __future__ import annotations
@@ -27,10 +27,13 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 import venv
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -102,6 +105,9 @@ VOICEPIPE = (
 WHOLE = ("test", "unit", "coverage")
 """Commands that use all system packages of the tests: a browser, a database, a proxy, clients in JavaScript."""
 
+COMPILING = (*WHOLE, "search")
+"""Commands that test the loops in C."""
+
 FAILS_WITHOUT = {
     OPENMP: "the tests of the local models will fail: they run them",
     CHROMIUM: "the talk page's tests will fail: they drive a browser",
@@ -111,7 +117,7 @@ FAILS_WITHOUT = {
     HAPROXY: "the tests of the HAProxy example will fail: they start one",
     SYSTEMD: "the test of the unit will fail: systemd-analyze judges it",
     PROMETHEUS: "the tests of the alerts will fail: promtool judges them",
-    **dict.fromkeys(TO_COMPILE, "the tests of the compiled modules will fail: they compile them"),
+    **dict.fromkeys(TO_COMPILE, "the tests of the loops in C and of the compiled modules will fail: they compile them"),
 }
 """Debian's package -> what `test` cannot check without it."""
 
@@ -152,6 +158,9 @@ class Part:
         # -I: a PYTHONPATH or a user's site folder must not be taken for part of the environment.
         pip = [str(environment.program("python")), "-I", "-m", "pip", "--disable-pip-version-check", "--no-input"]
         return [*pip, "install", *self.pip]
+
+    def report(self, environment: Environment) -> None:
+        """Print what the user has to know about the installed part."""
 
     def clear(self, environment: Environment) -> None:
         """Remove what a failed installation has left, where pip has not done so itself."""
@@ -195,17 +204,22 @@ class ClonePart(Part):
     """voicepipe itself, as a link to the clone; in it are the loops over samples, where they could be compiled."""
 
     def digest(self) -> str:
-        """Return a digest of what the link and the compiled loops are made from, and whether they are there."""
-        inputs = [ROOT / name for name in ("pyproject.toml", "setup.py", "voicepipe/audio/_kernels.c")]
-        loops = sorted(path.name for path in (ROOT / "voicepipe" / "audio").glob("_kernels.*.so"))
-        state = repr((lacking_to_compile(), loops)).encode()
-        return hashlib.sha256(b"".join(map(Path.read_bytes, inputs)) + state).hexdigest()
+        """Return a digest of what the link and the loops are made from, and of the loops that are there."""
+        made_from = [ROOT / name for name in ("pyproject.toml", "setup.py", "voicepipe/audio/_kernels.c")]
+        loops = ROOT / "voicepipe" / "audio" / f"_kernels{sysconfig.get_config_var('EXT_SUFFIX')}"
+        digest = hashlib.sha256(repr(lacking_to_compile()).encode())
+        for path in (*made_from, loops):
+            digest.update(path.read_bytes() if path.exists() else b"")
+        return digest.hexdigest()
 
-    def command(self, environment: Environment) -> list[str]:
-        """Return the command that installs it, after saying what it can't compile."""
-        if lacking := lacking_to_compile():
-            say(f"voicepipe: not compiled, so a session takes more CPU; to compile it, {install_line(lacking)}")
-        return super().command(environment)
+    def report(self, environment: Environment) -> None:
+        """Print why the loops run in numpy, if they do, and what compiles them."""
+        program = "from voicepipe.audio.compiled import WHY_NUMPY; print(WHY_NUMPY)"
+        command = [str(environment.program("python")), "-I", "-c", program]
+        if why := subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip():
+            say(f"voicepipe: the loops over samples run in numpy, so a session takes more CPU: {why}")
+            if lacking := lacking_to_compile():
+                say(f"voicepipe: to compile them, {install_line(lacking)}, then this command again")
 
 
 class CompiledPart(Part):
@@ -302,6 +316,17 @@ def parts(command: str, *, local: bool) -> list[Part]:
     return [*required, ClonePart("voicepipe", "voicepipe itself", ours, ROOT)]
 
 
+@contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Wait until no other process has this folder to itself, and then have it."""
+    lock_fd = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock_fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock_fd)
+
+
 class Environment:
     """A virtual environment and its list of installed parts."""
 
@@ -324,9 +349,7 @@ class Environment:
             subprocess.CalledProcessError: installing a required part failed; pip's message has been shown.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        lock_fd = os.open(self.folder, os.O_RDONLY)
-        try:
-            fcntl.flock(lock_fd, fcntl.LOCK_EX)
+        with exclusive(self.folder):
             installed = self._stand()
             lacking = [part for part in required if installed.get(part.name) != part.digest()]
             # What has an environment of its own is installed beside the others: each pip keeps one core busy.
@@ -339,8 +362,6 @@ class Environment:
                     beside.shutdown(cancel_futures=True)
                     raise
                 return [*missing, *(line for each in later for line in each.result())]
-        finally:
-            os.close(lock_fd)
 
     def _stand(self) -> dict[str, str]:
         """Return the installed parts, after creating an environment if there is none for this Python and clone."""
@@ -375,7 +396,10 @@ class Environment:
 
     def _install(self, part: Part) -> None:
         say(f"voicepipe: installing {part.doing}")
-        subprocess.run(part.command(self), check=True, stdin=subprocess.DEVNULL, stdout=sys.stderr)
+        # Several environments may be made from one clone at a time, and its modules are compiled in it.
+        with exclusive(part.source) if part.source.is_dir() else nullcontext():
+            subprocess.run(part.command(self), check=True, stdin=subprocess.DEVNULL, stdout=sys.stderr)
+        part.report(self)
 
 
 def test(environment: Environment, arguments: list[str], missing: list[str]) -> int:
@@ -435,7 +459,8 @@ def prepare(command: str) -> tuple[str | None, list[str]]:
     """
     why, tests = unfit_for_local_models(), command in FOR_TESTS
     whole, compiled = command in WHOLE, is_compiled(command)
-    packages = not_installed(missing_packages(local=why is None, tests=whole, compiled=whole or compiled), tests=tests)
+    compiling = compiled or command in COMPILING
+    packages = not_installed(missing_packages(local=why is None, tests=whole, compiled=compiling), tests=tests)
     if not packages:
         return why, []
     if not has_pip():

@@ -53,13 +53,24 @@ def test_peak_is_the_highest_sample(where: str, values: list[int]) -> None:
 @in_numpy_and_in_c
 @given(st.lists(st.integers(LOWEST, HIGHEST) | st.integers(-3, 3), max_size=60), st.sampled_from([0, 2, 103, HIGHEST]))
 def test_the_first_sample_beyond_a_level_is_found(where: str, values: list[int], most: int) -> None:
-    """On either side, and in samples that are not contiguous."""
-    expected = next((i for i, value in enumerate(values) if abs(value) > most), None)
+    """On either side, and in samples that are not contiguous, in another order, or at an odd address."""
+    expected, last = (
+        next((i for i, value in enumerate(each) if abs(value) > most), None) for each in (values, values[::-1])
+    )
     audio = np.array(values, dtype=np.int16)
+    odd = np.frombuffer(b"\0" + audio.tobytes(), dtype=np.int16, offset=1)
     find = loop(where, "first_beyond")
     assert find(audio, most) == expected
     assert find(np.repeat(audio, 2)[::2], most) == expected
-    assert find(audio[::-1][::-1], most) == expected
+    assert find(odd, most) == expected
+    assert find(audio[::-1], most) == last
+
+
+@in_numpy_and_in_c
+@pytest.mark.parametrize("wrong", [np.zeros(4, np.float32), np.zeros(4, ">i2"), np.zeros((2, 2), np.int16)])
+def test_the_first_sample_is_sought_in_a_row_of_int16(where: str, wrong: npt.NDArray[Any]) -> None:
+    with pytest.raises(ValueError, match="expected a row of samples, int16"):
+        loop(where, "first_beyond")(wrong, 1)
 
 
 @in_numpy_and_in_c

@@ -7,6 +7,8 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
+import zipfile
 from pathlib import Path
 from types import ModuleType
 
@@ -45,10 +47,10 @@ def build(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env={**unset, **variables}, capture_output=True, text=True, check=False)
 
 
-def run(folder: Path, *arguments: str) -> str:
+def run(folder: Path, *arguments: str, **variables: str) -> str:
     """Run this Python there, on that package; return what it printed, which a failure shows."""
-    variables = {**os.environ, "PYTHONPATH": str(folder)}
-    done = subprocess.run([sys.executable, *arguments], cwd=folder, env=variables, capture_output=True, text=True)
+    given = {**os.environ, "PYTHONPATH": str(folder), **variables}
+    done = subprocess.run([sys.executable, *arguments], cwd=folder, env=given, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-5_000:] + done.stderr[-2_000:]
     return done.stdout
 
@@ -84,22 +86,48 @@ def test_tests_of_audio_pass_in_numpy(source: Path) -> None:
 
 
 def test_loops_are_optional_unless_requested(source: Path) -> None:
-    """A compiler that fails stops nobody who has not asked for it."""
+    """The package is built without them where the compiler fails."""
     assert build(source, CC="false").returncode == 0
     assert loops(source) == []
-    assert build(source, CC="false", UP_COMPILE="1").returncode != 0
+    program = "import setup; setup.modules = list; (loops,) = setup.extensions(); print(loops.name, loops.optional)"
+    in_a_build = ("-c", f"import sys; sys.argv.append('build_ext'); {program}")
+    assert run(source, *in_a_build, UP_COMPILE="").split() == ["voicepipe.audio._kernels", "True"]
+    assert run(source, *in_a_build, UP_COMPILE="1").split() == ["voicepipe.audio._kernels", "False"]
     assert build(source).returncode == 0
     assert len(loops(source)) == 1
     assert why_numpy(source) == ""
 
 
+def test_a_wheel_has_no_modules_of_another_build(source: Path) -> None:
+    """One with compiled modules leaves them in its build folder: a plain wheel has only the loops."""
+    left = source / "build" / "compiled" / f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
+    for folder in (left, source / "build" / "lib"):
+        (folder / "voicepipe" / "audio").mkdir(parents=True)
+        (folder / "voicepipe" / "audio" / f"samples{sysconfig.get_config_var('EXT_SUFFIX')}").write_text("old")
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "."]
+    unset = {name: value for name, value in os.environ.items() if name != "UP_COMPILE"}
+    done = subprocess.run(
+        [*command, "-w", "wheels"], cwd=source, env=unset, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2_000:]
+    (wheel,) = (source / "wheels").iterdir()
+    with zipfile.ZipFile(wheel) as archive:
+        compiled = [name for name in archive.namelist() if name.endswith(".so")]
+    assert len(compiled) == 1
+    assert compiled[0].startswith("voicepipe/audio/_kernels.")
+
+
 def test_loops_that_do_not_fit_are_not_used(source: Path) -> None:
-    """Those of another source, and those that can't be loaded: the server runs, and says why it takes more CPU."""
+    """Those of another source, of a version without a digest, and those that can't be loaded."""
     assert build(source).returncode == 0
     code = source / "voicepipe" / "audio" / "_kernels.c"
-    code.write_text(code.read_text() + "\n")
+    text = code.read_text()
+    code.write_text(text + "\n")
     assert why_numpy(source) == "they were compiled from another version of _kernels.c"
     code.unlink()  # an installation without sources
     assert why_numpy(source) == ""
+    code.write_text(text.replace('module, "SOURCE_SHA256"', 'module, "OTHER"'))
+    assert build(source).returncode == 0
+    assert why_numpy(source) == "they were compiled from another version of _kernels.c"
     loops(source)[0].write_bytes(b"for another machine")
     assert why_numpy(source).startswith("compiled ones can't be loaded: ")

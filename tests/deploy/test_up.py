@@ -7,6 +7,7 @@ import re
 import stat
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 from types import ModuleType
@@ -455,27 +456,55 @@ def test_a_link_is_made_anew_when_its_source_changes(up: ModuleType, clone: Path
     assert part.digest() != before
 
 
-def test_a_link_is_made_anew_when_it_can_be_compiled_or_its_loops_are_gone(
+def test_a_link_is_made_anew_when_it_can_be_compiled_or_has_other_loops(
     up: ModuleType, clone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever installs a compiler later gets the loops with the next command."""
-    part, loops = link(up, clone), clone / "voicepipe" / "audio" / "_kernels.cpython-311-x86_64-linux-gnu.so"
-    without = part.digest()
+    """Whoever installs a compiler later gets the loops with the next command; and so does an environment in whose clone
+    another one has compiled them from another commit."""
+    part, loops = link(up, clone), clone / "voicepipe" / "audio" / f"_kernels{sysconfig.get_config_var('EXT_SUFFIX')}"
+    digests = [part.digest()]
     loops.write_text("compiled")
-    compiled = part.digest()
+    digests.append(part.digest())
+    loops.write_text("compiled from another commit")
+    digests.append(part.digest())
     monkeypatch.setattr(up, "missing_packages", lambda **_: ["libgomp1", "gcc", "libc6-dev"])
-    assert len({without, compiled, part.digest()}) == 3
+    digests.append(part.digest())
+    assert len(set(digests)) == 4
+    (loops.parent / "_kernels.of-another-python.so").write_text("compiled")
+    assert part.digest() == digests[-1]
 
 
-def test_it_says_what_compiles(
-    up: ModuleType, clone: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("why", "lacking", "said"),
+    [
+        ("", ["gcc"], ""),  # compiled before the compiler was removed
+        (
+            "they are not compiled",
+            ["libgomp1", "gcc", "libc6-dev"],
+            r"CPU: they are not compiled\n.* gcc (and )?libc6-dev",
+        ),
+        ("they are not compiled", [], r"CPU: they are not compiled\n$"),
+    ],
+)
+def test_it_says_that_loops_run_in_numpy(
+    up: ModuleType,
+    clone: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    why: str,
+    lacking: list[str],
+    said: str,
 ) -> None:
-    part, environment = link(up, clone), up.Environment(clone / "venv")
-    part.command(environment)
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(up, "missing_packages", lambda **_: ["libgomp1", "gcc", "libc6-dev"])
-    part.command(environment)
-    assert re.search(r"not compiled, so a session takes more CPU; .*gcc,? .*libc6-dev", capsys.readouterr().err)
+    """As the installed package has it; and how they are compiled, where something is missing for that."""
+    environment = up.Environment(clone / "venv")
+    environment.program("python").parent.mkdir(parents=True)
+    environment.program("python").write_text(f"#!/bin/sh\necho '{why}'\n")
+    environment.program("python").chmod(0o755)
+    monkeypatch.setattr(up, "missing_packages", lambda **_: lacking)
+    link(up, clone).report(environment)
+    printed = capsys.readouterr().err
+    assert re.search(said, printed)
+    assert bool(printed) == bool(said)
 
 
 def test_without_a_compiler_it_says_what_to_run(up: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

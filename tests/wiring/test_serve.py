@@ -17,7 +17,7 @@ from voicepipe.agents import Agent
 from voicepipe.config import Settings, load
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.waiting import WAIT_S
-from voicepipe.wiring.serve import COLLECTED_AFTER, greeting, numpy_note, settings_warnings
+from voicepipe.wiring.serve import COLLECTED_AFTER, greeting, settings_warnings
 
 PROGRAM = "import sys; from voicepipe.config import load; from voicepipe.wiring import run; run(load(sys.argv[1]))"
 
@@ -101,6 +101,20 @@ async def test_collector_looks_only_at_what_came_after_the_start(tmp_path: Path)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("n_workers", [1, 2])
+@pytest.mark.parametrize("why", ["", "they are not compiled"])
+async def test_it_says_when_it_starts_that_loops_run_in_numpy(tmp_path: Path, n_workers: int, why: str) -> None:
+    numpy = f"import voicepipe.wiring.serve; voicepipe.wiring.serve.WHY_NUMPY = {why!r}; "
+    async with (
+        FakeVendor() as vendor,
+        serving(config_file(tmp_path, vendor, limits=f"workers = {n_workers}"), numpy + PROGRAM) as process,
+    ):
+        said = await lines_until(process, "Ctrl-C")
+    lines = [line for line in said if line.startswith("The loops over samples run in numpy")]
+    assert [f"({why})" in line for line in lines] == ([True] if why else [])
+
+
+@pytest.mark.slow
 async def test_it_ends_without_clients(tmp_path: Path) -> None:
     async with FakeVendor() as vendor, serving(config_file(tmp_path, vendor)) as process:
         await lines_until(process, "Ctrl-C")
@@ -155,9 +169,3 @@ def test_a_certificate_for_trying_out_is_called_that(tmp_path: Path) -> None:
     (said,) = settings_warnings(settings)
     assert "The certificate is for testing" in said
     assert "  https://127.0.0.1:8080/talk" in greeting(settings, base_url="https://127.0.0.1:8080", is_open=False)
-
-
-def test_note_says_why_the_loops_over_samples_are_not_compiled() -> None:
-    (line,) = numpy_note("they are not compiled")
-    assert "run in numpy (they are not compiled)" in line
-    assert list(numpy_note("")) == []

@@ -6,7 +6,7 @@
    silero_features, silero_advance: silero.py; the same, and another tanh: the fifth digit of a probability may differ
 
    The length of every buffer is checked before a loop reads or writes it: a wrong one raises ValueError. Its type is
-   not: samples are int16. */
+   checked in first_beyond alone: elsewhere samples are int16. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -17,6 +17,8 @@
 /* The functions are compiled for several instruction sets, and the loader takes the best one that the processor has. */
 #if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__) && __GNUC__ >= 12
 #define FOR_EACH_PROCESSOR __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#elif defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__)
+#define FOR_EACH_PROCESSOR __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define FOR_EACH_PROCESSOR
 #endif
@@ -341,7 +343,13 @@ static PyObject *peak(PyObject *module, PyObject *of)
     return result;
 }
 
-/* Unlike the others it takes samples of any caller, so it checks their type, and takes every second one, say. */
+static int is_int16(const Py_buffer *samples)
+{
+    const char *format = samples->format + (samples->format[0] == '=' || samples->format[0] == '@');
+    return samples->ndim == 1 && strcmp(format, "h") == 0; /* "=h": at an odd address */
+}
+
+/* Unlike the others it takes samples of any caller: it checks their type, and they need not be contiguous. */
 static PyObject *first_beyond(PyObject *module, PyObject *const *args, Py_ssize_t n_args)
 {
     if (!expect(n_args == 2, "samples and the level of silence"))
@@ -352,7 +360,7 @@ static PyObject *first_beyond(PyObject *module, PyObject *const *args, Py_ssize_
         return NULL;
     PyObject *result = NULL;
     if (expect(most >= 0 && most <= INT16_MAX, "a level of 0 to 32767") &&
-        expect(samples.ndim == 1 && strcmp(samples.format, "h") == 0, "a row of samples, int16")) {
+        expect(is_int16(&samples), "a row of samples, int16")) {
         const Py_ssize_t n = samples.shape[0], first = first_beyond_of(samples.buf, n, samples.strides[0], most);
         result = first < n ? PyLong_FromSsize_t(first) : Py_NewRef(Py_None);
     }
@@ -525,7 +533,14 @@ static int add_digest(PyObject *module)
     return PyModule_AddStringConstant(module, "SOURCE_SHA256", SOURCE_SHA256);
 }
 
-static PyModuleDef_Slot SLOTS[] = {{Py_mod_exec, (void *)add_digest}, {0, NULL}};
+static PyModuleDef_Slot SLOTS[] = {
+    {Py_mod_exec, (void *)add_digest},
+#ifdef Py_mod_gil
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
+#endif
+    {0, NULL},
+};
+
 static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_kernels", NULL, 0, METHODS, SLOTS, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__kernels(void)

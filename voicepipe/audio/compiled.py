@@ -1,7 +1,7 @@
 """The loops over samples that take most of a session's CPU, in C: where C could be compiled at installation.
 
-Each has its twin in numpy with the same results, in the module that calls it. With these a core has time for fewer
-sessions: `WHY_NUMPY` has the reason.
+Each has its twin in numpy with the same results, in the module that calls it. In numpy a core carries fewer sessions:
+`WHY_NUMPY` has the reason.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ def _why_numpy() -> str:
         from voicepipe.audio import _kernels
     except ImportError as error:  # compiled for another C library, say
         return f"compiled ones can't be loaded: {error}"
-    source = Path(__file__).with_name("_kernels.c")
-    if source.exists() and hashlib.sha256(source.read_bytes()).hexdigest() != _kernels.SOURCE_SHA256:
-        return "they were compiled from another version of _kernels.c"
-    return ""
+    try:
+        source = Path(__file__).with_name("_kernels.c").read_bytes()
+    except OSError:  # installed without it
+        return ""
+    is_of_source = hashlib.sha256(source).hexdigest() == getattr(_kernels, "SOURCE_SHA256", "")
+    return "" if is_of_source else "they were compiled from another version of _kernels.c"
 
 
 WHY_NUMPY: Final = _why_numpy()

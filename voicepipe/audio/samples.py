@@ -91,6 +91,8 @@ mean_squares: Final[Callable[[Samples, int], list[float]]] = kernels.mean_square
 
 
 def _first_beyond(samples: Samples, most: int) -> int | None:
+    if samples.ndim != 1 or samples.dtype != np.int16:
+        raise ValueError(f"expected a row of samples, int16, got {samples.dtype} with {samples.ndim} dimensions")
     # int16's -32768 has no positive counterpart, hence two comparisons and no abs().
     loud = (samples > most) | (samples < -most)
     first = int(loud.argmax()) if len(samples) else 0

@@ -309,7 +309,7 @@ class VadSegmenter:
             self._deferred_samples = 0
         self._recent.append(samples)
         slice_samples = max(1, _SLICE_MS * self.rate_hz // 1_000)
-        if len(samples) <= slice_samples and not len(self.processed):  # nearly always: it takes less CPU
+        if 0 < len(samples) <= slice_samples and not len(self.processed):  # nearly always: it takes less CPU
             self.processed, self.resampled = samples, self._resampler.push(samples)
             self._buffer.append(self.resampled)
             self._process_frames(edges)

@@ -61,7 +61,7 @@ async def serve(
     with on_hang_up(reload_requested.set):
         async with running(settings, print_line=print_line, read=read) as server:
             print_line(f"voicepipe {__version__} listens on {server.base_url}")
-            for line in (*settings_warnings(settings), *numpy_note()):
+            for line in first_notes(settings):
                 print_line(line)
             await _until_stopped(settings, server, print_line, reload_requested)
 
@@ -196,8 +196,18 @@ def greeting(settings: Settings, *, base_url: str, is_open: bool, found: str | N
     yield "Ctrl-C stops it."
 
 
+def first_notes(settings: Settings) -> Iterator[str]:
+    """Yield what the operator should know of the settings and the installation, to be printed first."""
+    yield from settings_warnings(settings)
+    if WHY_NUMPY:
+        yield (
+            f"The loops over samples run in numpy ({WHY_NUMPY}): a session takes more CPU. Install voicepipe again, "
+            "where there are a C compiler and Python's headers."
+        )
+
+
 def settings_warnings(settings: Settings) -> Iterator[str]:
-    """Yield warnings about dangerous settings, to be printed first."""
+    """Yield warnings about dangerous settings."""
     server = settings.server
     if not settings.on_loopback and not server.has_tls and not server.trusted_proxies:
         yield (
@@ -219,15 +229,6 @@ def function_warnings(settings: Settings) -> Iterator[str]:
                 f"WARNING: agent {name} has functions ({', '.join(settings.functions_of(name))}), and "
                 f"{' or '.join(map(str, llms))} can call none: it will invent answers. Choose another LLM with --llm."
             )
-
-
-def numpy_note(why: str = WHY_NUMPY) -> Iterator[str]:
-    """Yield a line with the reason why the loops over samples aren't compiled; none if they are."""
-    if why:
-        yield (
-            f"The loops over samples run in numpy ({why}): a session takes more CPU. Install a C compiler and Python's "
-            "headers, then voicepipe again."
-        )
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

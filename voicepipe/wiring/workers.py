@@ -26,7 +26,7 @@ from voicepipe.server.workers.supervisor import Supervisor, WorkerProcess
 from voicepipe.telemetry.log import log_event, logging_to
 from voicepipe.wiring.components import AUDIO_SLOTS, CHAT_SLOTS
 from voicepipe.wiring.prices import check_quota_prices
-from voicepipe.wiring.serve import greet, numpy_note, on_hang_up, settings_warnings, stop_signals
+from voicepipe.wiring.serve import first_notes, greet, on_hang_up, stop_signals
 from voicepipe.wiring.server import make_private
 from voicepipe.wiring.tokens import key_store
 from voicepipe.wiring.worker import WorkerStart, packed
@@ -156,7 +156,7 @@ async def _greet(
 ) -> None:
     is_open = await supervisor.listening
     print_line(f"voicepipe {__version__} listens with {n_workers} workers on {base_url}")
-    for line in (*settings_warnings(settings), *numpy_note()):
+    for line in first_notes(settings):
         print_line(line)
     await greet(settings, base_url, supervisor.loaded, is_open=is_open, print_line=print_line)
 
