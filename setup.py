@@ -1,15 +1,16 @@
 """Compile the loops over samples where C can be compiled, and more modules where `UP_COMPILE=1` asks for it.
 
-To compile the loops over samples (`voicepipe/audio/_kernels.c`) takes a few seconds. Without a C compiler or Python's
-headers the package is built all the same, and the same loops run in numpy. With `UP_COMPILE=1` mypyc compiles the
-modules on the way of a user's audio too, as they are: there is one source. Then a module that can't be compiled is an
-error. With `UP_COMPILE=0` nothing is compiled.
+To compile the loops over samples (`voicepipe/audio/_kernels.c`) takes a few seconds. They are for Linux on x86-64:
+elsewhere, and without a C compiler or Python's headers, the same loops run in numpy. With `UP_COMPILE=1` mypyc compiles
+the modules on the way of a user's audio too, as they are: there is one source. Then a module that can't be compiled is
+an error. With `UP_COMPILE=0` nothing is compiled.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -33,8 +34,8 @@ COMPILED: Final = (
 """The modules that each frame of a user's audio passes, of those that mypyc can compile. It has no async generators, no
 `except*` and no msgspec structs."""
 
-KERNELS: Final = "voicepipe/audio/_kernels.c"
-"""The loops over samples."""
+KERNELS: Final = ("voicepipe/audio/_kernels.c", "voicepipe/audio/_loops.h")
+"""The loops over samples, and what they include."""
 
 BUILDS: Final = {"bdist_wheel", "build_ext", "editable_wheel"}
 
@@ -44,9 +45,11 @@ def extensions() -> list[Any]:
     requested = os.environ.get("UP_COMPILE")
     if requested == "0" or BUILDS.isdisjoint(sys.argv):
         return []
-    if requested != "1" or "editable_wheel" in sys.argv:  # a compiled module would hide the one that is edited
-        return [kernels(optional=True)]
-    return [*modules(), kernels(optional=False)]
+    is_whole = (
+        requested == "1" and "editable_wheel" not in sys.argv
+    )  # a compiled module would hide the one that is edited
+    loops = [kernels(optional=not is_whole)] if (sys.platform, platform.machine()) == ("linux", "x86_64") else []
+    return [*modules(), *loops] if is_whole else loops
 
 
 def kernels(*, optional: bool) -> Extension:
@@ -55,10 +58,12 @@ def kernels(*, optional: bool) -> Extension:
     Args:
         optional: whether to continue without them where they can't be compiled.
     """
-    digest = hashlib.sha256((Path(__file__).parent / KERNELS).read_bytes()).hexdigest()
+    sources = (Path(__file__).with_name("voicepipe") / "audio" / Path(name).name for name in KERNELS)
+    digest = hashlib.sha256(b"".join(map(Path.read_bytes, sources))).hexdigest()
     return Extension(
         "voicepipe.audio._kernels",
-        [KERNELS],
+        [KERNELS[0]],
+        depends=[*KERNELS],
         define_macros=[("SOURCE_SHA256", f'"{digest}"')],
         extra_compile_args=["-O3"],
         libraries=["m"],

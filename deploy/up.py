@@ -59,6 +59,9 @@ from machine import (
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ROOT / "deploy" / "locks"
 
+KERNELS = ("voicepipe/audio/_kernels.c", "voicepipe/audio/_loops.h")
+"""The loops over samples, which are compiled in the clone."""
+
 SOURCES = ("voicepipe", "web", "setup.py", "pyproject.toml", "README.md", "LICENSE", "THIRD_PARTY")
 """What the package is built from."""
 
@@ -205,7 +208,7 @@ class ClonePart(Part):
 
     def digest(self) -> str:
         """Return a digest of what the link and the loops are made from, and of the loops that are there."""
-        made_from = [ROOT / name for name in ("pyproject.toml", "setup.py", "voicepipe/audio/_kernels.c")]
+        made_from = [ROOT / name for name in ("pyproject.toml", "setup.py", *KERNELS)]
         loops = ROOT / "voicepipe" / "audio" / f"_kernels{sysconfig.get_config_var('EXT_SUFFIX')}"
         digest = hashlib.sha256(repr(lacking_to_compile()).encode())
         for path in (*made_from, loops):

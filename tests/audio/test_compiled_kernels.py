@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
 from voicepipe.audio import resample, samples, silero
-from voicepipe.audio.compiled import WHY_NUMPY, kernels
+from voicepipe.audio.compiled import IS_COMPILED, WHY_NUMPY, kernels
 from voicepipe.audio.samples import silence
 from voicepipe.audio.silero import CONTEXT_SAMPLES, MAX_WINDOWS, WINDOW_SAMPLES, SileroState
 
 WEIGHTS = np.zeros((64, 32))
 
 
-@pytest.fixture(autouse=True)
-def loops_in_c() -> None:
-    """Fail where they are not compiled: nothing of them would be tested."""
-    assert WHY_NUMPY == ""
+@pytest.fixture(autouse=True, params=[16, 32, 64])
+def vector_bytes(request: pytest.FixtureRequest) -> Iterator[int]:
+    """Use the loops with vectors of this length, or with the longest that the processor has; they must be compiled."""
+    assert IS_COMPILED, WHY_NUMPY or "there are no loops in C for this machine"
+    yield kernels.choose(request.param)
+    kernels.choose(64)
 
 
 def filtered(n_samples: int = 64, n_out: int = 32, block_in: int = 48, block_out: int = 32) -> None:
@@ -43,8 +45,16 @@ def advanced(n_features: int = 512, n_cells: int = 128) -> None:
     kernels.silero_advance(weights, answer, row, np.zeros(128, dtype=np.float32), np.zeros(n_cells, dtype=np.float32))
 
 
-def test_the_loops_are_compiled() -> None:
-    assert WHY_NUMPY == ""
+def test_vectors_are_no_longer_than_requested(vector_bytes: int) -> None:
+    assert vector_bytes in (16, 32, 64)
+    assert vector_bytes <= kernels.choose(64)
+    assert kernels.choose(vector_bytes) == vector_bytes
+    assert kernels.choose(0) == 16
+    with pytest.raises(TypeError):
+        kernels.choose("long")  # type: ignore[arg-type]
+
+
+def test_the_loops_are_used() -> None:
     assert samples.peak is kernels.peak
     assert samples.mean_squares is kernels.mean_squares
     assert resample._filter_blocks is kernels.resample

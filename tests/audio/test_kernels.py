@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voicepipe.audio import levels, resample, samples
-from voicepipe.audio.compiled import WHY_NUMPY, kernels
+from voicepipe.audio.compiled import IS_COMPILED, WHY_NUMPY, kernels
 from voicepipe.audio.samples import Samples
 
 LOWEST, HIGHEST = -32_768, 32_767
@@ -29,14 +29,24 @@ IN_NUMPY: dict[str, Callable[..., Any]] = {
 }
 
 
-in_numpy_and_in_c = pytest.mark.parametrize("where", ["in_numpy", "in_c"])
+in_numpy_and_in_c = pytest.mark.parametrize("where", ["in_numpy", "in_c_16", "in_c_32", "in_c_64"])
+"""And with vectors of so many bytes, if the processor has them."""
+
+
+@pytest.fixture(autouse=True)
+def longest_vectors() -> Iterator[None]:
+    """Use them again."""
+    yield
+    if IS_COMPILED:
+        kernels.choose(64)
 
 
 def loop(where: str, name: str) -> Callable[..., Any]:
     """Return the loop of this name; in C it must be compiled."""
     if where == "in_numpy":
         return IN_NUMPY[name]
-    assert WHY_NUMPY == ""
+    assert IS_COMPILED, WHY_NUMPY or "there are no loops in C for this machine"
+    kernels.choose(int(where.removeprefix("in_c_")))
     return getattr(kernels, name)  # type: ignore[no-any-return]
 
 

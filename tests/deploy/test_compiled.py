@@ -118,7 +118,7 @@ def test_a_wheel_has_no_modules_of_another_build(source: Path) -> None:
 
 
 def test_loops_that_do_not_fit_are_not_used(source: Path) -> None:
-    """Those of another source, of a version without a digest, and those that can't be loaded."""
+    """Those of another source, of a version without a digest, those that can't be loaded, and those without AVX2."""
     assert build(source).returncode == 0
     code = source / "voicepipe" / "audio" / "_kernels.c"
     text = code.read_text()
@@ -129,5 +129,12 @@ def test_loops_that_do_not_fit_are_not_used(source: Path) -> None:
     code.write_text(text.replace('module, "SOURCE_SHA256"', 'module, "OTHER"'))
     assert build(source).returncode == 0
     assert why_numpy(source) == "they were compiled from another version of _kernels.c"
+    code.write_text(text.replace('__builtin_cpu_supports("avx2")', "0"))  # as on another processor
+    assert build(source).returncode == 0
+    assert why_numpy(source) == ""
+    is_used = (
+        "from voicepipe.audio import compiled, samples; print(compiled.IS_COMPILED, samples.peak is samples._peak)"
+    )
+    assert run(source, "-c", is_used).split() == ["False", "True"]
     loops(source)[0].write_bytes(b"for another machine")
     assert why_numpy(source).startswith("compiled ones can't be loaded: ")

@@ -434,7 +434,7 @@ def clone(up: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Pa
     """A clone with what its link is made from, on a machine that can compile."""
     folder = tmp_path / "clone"
     (folder / "voicepipe" / "audio").mkdir(parents=True)
-    for name in ("pyproject.toml", "setup.py", "voicepipe/audio/_kernels.c"):
+    for name in ("pyproject.toml", "setup.py", *up.KERNELS):
         (folder / name).write_text(name)
     monkeypatch.setattr(up, "ROOT", folder)
     monkeypatch.setattr(up, "missing_packages", lambda **_: [])
@@ -446,7 +446,9 @@ def link(up: ModuleType, clone: Path) -> Any:
     return up.ClonePart("voicepipe", "voicepipe itself", ("--editable", str(clone)), clone)
 
 
-@pytest.mark.parametrize("name", ["pyproject.toml", "setup.py", "voicepipe/audio/_kernels.c"])
+@pytest.mark.parametrize(
+    "name", ["pyproject.toml", "setup.py", "voicepipe/audio/_kernels.c", "voicepipe/audio/_loops.h"]
+)
 def test_a_link_is_made_anew_when_its_source_changes(up: ModuleType, clone: Path, name: str) -> None:
     part = link(up, clone)
     before = part.digest()

@@ -7,6 +7,9 @@ Floats = npt.NDArray[np.float32]
 
 SOURCE_SHA256: str
 
+def choose(most: int, /) -> int:
+    """Use the loops with vectors of up to `most` bytes (16, 32 or 64); return the length that the processor has."""
+
 def peak(samples: Samples, /) -> int: ...
 def first_beyond(samples: Samples, most: int, /) -> int | None: ...
 def mean_squares(samples: Samples, n_frame: int, /) -> list[float]: ...
