@@ -201,7 +201,7 @@ async def survives(server: Any, question: Samples) -> None:
         assert (await user.until("response.done"))["response"]["status"] == "completed"
 
 
-@pytest.mark.parametrize("is_impatient", [True], ids=["impatient"])
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 async def test_a_transcriber_that_fails_costs_one_turn(server: Any, question: Samples, fault: Any) -> None:
     """Each way of failing ends the turn with a reason inside its deadlines."""
@@ -209,7 +209,7 @@ async def test_a_transcriber_that_fails_costs_one_turn(server: Any, question: Sa
     await survives(server, question)
 
 
-@pytest.mark.parametrize("is_impatient", [True], ids=["impatient"])
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("fault", LLM_FAULTS.values(), ids=LLM_FAULTS)
 async def test_a_model_that_fails_costs_one_turn(server: Any, question: Samples, fault: Any) -> None:
     """Before headers, before the first token, in mid-sentence: the client gets an error, and the call goes on."""
@@ -217,7 +217,7 @@ async def test_a_model_that_fails_costs_one_turn(server: Any, question: Samples,
     await survives(server, question)
 
 
-@pytest.mark.parametrize("is_impatient", [True], ids=["impatient"])
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 async def test_a_voice_that_fails_costs_one_turn(server: Any, question: Samples, fault: Any) -> None:
     """With the first sound or in the middle of it."""

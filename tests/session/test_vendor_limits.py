@@ -65,6 +65,7 @@ async def test_white_space_is_sent_with_the_next_text(server: Any) -> None:
     assert by_type["response.function_call_arguments.done"]["arguments"] == '{"a": "b  c"}'
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("is_impatient", [True], ids=["impatient"])
 @pytest.mark.slow
 async def test_a_model_that_says_nothing_any_more(server: Any) -> None:
