@@ -458,6 +458,15 @@ def test_a_link_is_made_anew_when_its_source_changes(up: ModuleType, clone: Path
     assert part.digest() != before
 
 
+def test_all_sources_of_the_loops_are_compared(up: ModuleType, root: Path) -> None:
+    """By what installs, by what compiles, and by what loads them."""
+    there = [path for path in (root / "voicepipe" / "audio").iterdir() if path.suffix in {".c", ".h"}]
+    assert {str(path.relative_to(root)) for path in there} == set(up.KERNELS)
+    assert all(name in (root / "setup.py").read_text() for name in up.KERNELS)
+    loads = (root / "voicepipe" / "audio" / "compiled.py").read_text()
+    assert all(f'"{path.name}"' in loads for path in there)
+
+
 def test_a_link_is_made_anew_when_it_can_be_compiled_or_has_other_loops(
     up: ModuleType, clone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
