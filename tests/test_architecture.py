@@ -24,7 +24,18 @@ ALSO = {"bench": {"client"}, "evals": {"client"}, "testing": {"agents", "config"
 a user would. The test kit runs a whole server, and nothing that is shipped to be run imports the kit.
 """
 
-CORE_IMPORTS = {"__future__", "collections", "dataclasses", "enum", "json", "math", "re", "typing", "unicodedata"}
+CORE_IMPORTS = {
+    "__future__",
+    "collections",
+    "dataclasses",
+    "enum",
+    "json",
+    "math",
+    "msgspec",
+    "re",
+    "typing",
+    "unicodedata",
+}
 """All that the core may import beside `errors`: no I/O, no clock, no task, no log, no chance."""
 
 CLOCKS = re.compile(

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from msgspec import Struct
+
 from voicepipe.errors import ConfigError
 
 Stage = Literal["stt", "llm", "tts"]
@@ -17,8 +19,7 @@ ENTRY_POINT_GROUP = "voicepipe.providers"
 """Third parties add kinds here: name `KIND.STAGE`, value `module:factory`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spec:
+class Spec(Struct, frozen=True):
     """A provider and a model at it."""
 
     provider: str

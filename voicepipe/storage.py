@@ -6,8 +6,11 @@ import errno
 import sqlite3
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from voicepipe.errors import StorageFailureKind
 
@@ -90,8 +93,7 @@ def advice(kind: StorageFailureKind, otherwise: str) -> str:
     return _ADVICE.get(kind, otherwise)
 
 
-@dataclass(frozen=True, slots=True)
-class FailingStore:
+class FailingStore(Struct, frozen=True):
     """A store that fails. It names no file, so that it may be published."""
 
     store: StoreName
@@ -100,8 +102,7 @@ class FailingStore:
     """When it began, in ms since 1970 UTC."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreFailed:
+class StoreFailed(Struct, frozen=True):
     """A store has begun to fail."""
 
     store: StoreName
@@ -113,16 +114,14 @@ class StoreFailed:
     """Number of failures since the last log entry."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreRecovered:
+class StoreRecovered(Struct, frozen=True):
     """A store works again."""
 
     store: StoreName
     lasted_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class StoreLost:
+class StoreLost(Struct, frozen=True):
     """Something could not be stored, and is gone."""
 
     store: StoreName

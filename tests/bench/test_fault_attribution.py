@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.measure import fault_attribution
 from tests.measure.fault_attribution import INJECTED_DELAYS, Finding, judge, main, report, run

@@ -14,7 +14,7 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import structs
 
 from tests.measure.endpointing_table import Row, read_table
 from voicepipe.bench.endpointing.report import condition
@@ -98,7 +99,7 @@ def _newton(design: Array, ends: Array, shares: Array) -> Array:
 
 def _value(row: Row, column: str) -> float:
     """Return the factor of a weight: the log odds of weights of which only that one is 1."""
-    return 1.0 if column == "bias" else log_odds(row.features, replace(Weights(), **{column: 1.0}))
+    return 1.0 if column == "bias" else log_odds(row.features, structs.replace(Weights(), **{column: 1.0}))
 
 
 def _is_long(row: Row) -> bool:
@@ -176,7 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _arguments(weights: Weights) -> str:
-    return ", ".join(f"{field.name}={value}" for field in fields(weights) if (value := asdict(weights)[field.name]))
+    return ", ".join(f"{name}={value}" for name, value in structs.asdict(weights).items() if value)
 
 
 def _report(model: Model, rows: Sequence[Row]) -> None:

@@ -13,11 +13,12 @@ import asyncio
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from tests.measure.fault_attribution_provider import DelayedProvider
 from voicepipe.audio.files import read_sound

@@ -30,6 +30,7 @@ from unittest.mock import patch
 
 import numpy as np
 import uvloop
+from msgspec import structs
 
 from tests.router.measure import (
     CACHED_TOKENS,
@@ -108,7 +109,7 @@ def simulated(world: World, policy: dict[str, object], took_s: float, slower: fl
     pool = build_pool("p", candidates, options, stats)
     paced = replace(world, at_s=np.linspace(0.0, took_s, len(world.at_s)))
     turns = (
-        replace(turn, input_tokens=INPUT_TOKENS, output_tokens=len(WORDS))
+        structs.replace(turn, input_tokens=INPUT_TOKENS, output_tokens=len(WORDS))
         for turn in drawn_turns(paced, len(candidates))
     )
     return list(simulate_turns(pool, stats, turns))

@@ -22,10 +22,13 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Final
+
+from msgspec import structs
+from msgspec.structs import replace
 
 from tests.measure.store_turns import MONTH_MS, PROJECT, made_up
 from voicepipe import clock
@@ -189,7 +192,7 @@ def questions(until_ms: int) -> Iterator[Question]:
         TurnQuery(words="nobody says this"),
         TurnQuery(agent="sales", outcome="failed", over=False),
     ):
-        named = {name: getattr(turn_query, name) for name in TurnQuery.__dataclass_fields__}
+        named = structs.asdict(turn_query)
         said = " ".join(f"{name}={value}" for name, value in named.items() if value not in (None, 50, "newest"))
         yield f"turns with {said}", _list(turn_query)
     session = "sess_" + "0" * 20

@@ -15,9 +15,10 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
+
+from msgspec.structs import replace
 
 from tests.measure.audio_input import FRAME_MS, SILENCE_MS, TURN_MS, VirtualClock, turn_frames
 from voicepipe.audio.encoding import MULAW

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from voicepipe.protocol.beta import BETA
 from voicepipe.protocol.outbound import EventRenderer, Frames

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from voicepipe.auth.claims import Lock
 from voicepipe.errors import ProtocolError
@@ -116,7 +117,7 @@ def test_a_reply_may_not_leave_out_a_locked_server() -> None:
     """A `response.create` that names some of the session's MCP servers leaves out the others."""
     server = {"type": "mcp", "server_label": "clinic", "server_url": "https://mcp.example", "require_approval": "never"}
     tool = ServerTool(tool=Tool("reset", "", "{}"), label="clinic")
-    session = replace(SESSION.merged({"tools": [server]}), server_tools=(tool,))
+    session = structs.replace(SESSION.merged({"tools": [server]}), server_tools=(tool,))
     own = session.reply_settings()
     check_reply(session, own, LOCKS)
     check_reply(session, replace(own, server_tools=()), ())

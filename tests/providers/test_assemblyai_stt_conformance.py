@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from voicepipe.ports.transcriber import Transcriber, TranscriptionOptions
 from voicepipe.providers.assemblyai import stt

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from itertools import chain, pairwise
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from voicepipe.errors import StageBroken, StageError, StageRefused
 from voicepipe.ports.synthesizer import Synthesizer, Voice, audio_of

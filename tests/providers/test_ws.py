@@ -6,9 +6,9 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from voicepipe.errors import ConfigError, StageBroken, StageError, StageRefused, StageTimeout
 from voicepipe.providers.net import ws

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from tests.router.requests import HI
 from voicepipe import clock
@@ -79,7 +80,7 @@ EMPTY = pytest.mark.parametrize(
 )
 
 
-SPOKEN = replace(HI, is_spoken=True)
+SPOKEN = structs.replace(HI, is_spoken=True)
 
 
 @EMPTY
@@ -126,7 +127,7 @@ async def test_an_answer_that_may_be_empty_ends_as_it_does(pool: Any, cue: LlmCu
     for each in (pooled,) if n_vendors > 1 else (pooled, single):
         for vendor in each.vendors:
             vendor.llm.usual = cue
-        came = await each.request(replace(SPOKEN, may_be_empty=True))
+        came = await each.request(structs.replace(SPOKEN, may_be_empty=True))
         is_visible = bool("".join(cue.tokens).strip())
         assert came.is_whole is (is_visible or cue.finish == "stop")
         assert came.text.strip() == ("".join(cue.tokens) if came.is_whole else "").strip()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.server.test_presence import Announced, facts
 from voicepipe.errors import StoreUnavailable
@@ -35,7 +35,7 @@ async def test_a_session_is_deleted_with_all_its_data(serve: Any, monkeypatch: A
         return 1
 
     async with serve(webhooks=[HOOK]) as server:
-        object.__setattr__(server.context, "delete_journal", delete_session)
+        msgspec.structs.force_setattr(server.context, "delete_journal", delete_session)
         turns = [
             stored_turn("a", "sess_1"),
             stored_turn("b", "sess_1"),

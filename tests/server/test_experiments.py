@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from voicepipe.server.api import experiments as api
 from voicepipe.telemetry.rollups.arms import ArmTurn, ExperimentFigures, experiments

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from voicepipe.auth.tokens import verify
 from voicepipe.clock import unix_s

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from typing import Any, Self, cast
 
 import aiohttp
+import msgspec
 import openai
 import pytest
 
@@ -302,8 +303,8 @@ async def test_an_answer_too_long_to_be_stored_takes_no_memory_meanwhile() -> No
 def held_bytes(value: Any) -> int:
     """Return the memory of an object and of all that it holds."""
     parts: list[Any] = list(value) if isinstance(value, tuple | list) else []
-    if is_dataclass(value):
-        parts = [getattr(value, each.name) for each in fields(value)]
+    if isinstance(value, msgspec.Struct):
+        parts = [getattr(value, name) for name in value.__struct_fields__]
     return sys.getsizeof(value) + sum(map(held_bytes, parts))
 
 

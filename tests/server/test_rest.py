@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from voicepipe.clock import unix_s
 from voicepipe.telemetry.store.port import StoredTurn

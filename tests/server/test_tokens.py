@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from jwt import PyJWKSet, PyJWS
+from msgspec.structs import replace
 
 from voicepipe.auth.tokens import MAX_TOKEN_BYTES, verify
 from voicepipe.clock import unix_s

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from voicepipe.auth.tokens import session_prefix, verify
 from voicepipe.clock import unix_s

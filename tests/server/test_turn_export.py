@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-from dataclasses import replace
 from typing import Any
 
 import aiohttp
 import pytest
+from msgspec.structs import replace
 
 from voicepipe.server.api.export import COLUMNS, STAGES, csv_rows
 from voicepipe.telemetry.store.port import StoredTurn, StoreError

@@ -7,9 +7,10 @@ import json
 import socket
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
+
+from msgspec.structs import replace
 
 from voicepipe.auth.tokens import session_prefix, verify
 from voicepipe.clock import unix_s

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from dataclasses import replace
 from typing import Any, NoReturn
 
 import pytest
+from msgspec.structs import replace
 
 from tests.session.test_third_party_faults import Client
 from voicepipe.audio.samples import Samples

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from voicepipe.errors import StoreUnavailable
 from voicepipe.protocol.beta import BETA
@@ -499,7 +499,10 @@ def test_a_function_that_ran_is_not_run_again(
 ) -> None:
     """The LLM learns what is known of it, and answers; finished results, and calls that the client runs, stay."""
     running = FunctionCall("i9", "call_9", "book", "{}", status, server_label="server")
-    of_client, unapproved = replace(running, id="i10", server_label=""), replace(running, id="i11", approval="awaited")
+    of_client, unapproved = (
+        replace(running, id="i10", server_label=""),
+        replace(running, id="i11", approval="awaited"),
+    )
     begun = [] if played_ms is None else [SPOKEN]
     items: list[Item] = [EVERY[0], EVERY[4], *begun, running, of_client, unapproved]
     state = state_of(items, None if played_ms is None else reply())

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from voicepipe import clock
 from voicepipe.protocol.extensions import Resume
@@ -202,7 +201,7 @@ def test_a_record_of_a_newer_version_is_left_out() -> None:
     process.scenario.passes(2_000)
     state = process.state()
     newer = msgspec.Raw(bytes(state.closed_records[0]).replace(b'"completed"', b'"teleported"'))
-    found, _ = left(msgspec.structs.replace(state, closed_records=(newer, *state.closed_records)))
+    found, _ = left(replace(state, closed_records=(newer, *state.closed_records)))
     assert len(found.closed) == 1
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from voicepipe.telemetry.ended_turns import MAX_ENDED_TURNS, EndedTurns
 from voicepipe.telemetry.store.port import StoredTurn

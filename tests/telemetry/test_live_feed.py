@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from voicepipe.errors import Overload
 from voicepipe.telemetry.live_feed import MAX_PER_TOKEN, MAX_READERS, MAX_TOKEN_READERS, Feed, FeedEvent, Reader
@@ -16,7 +16,7 @@ from voicepipe.testing.waiting import WAIT_S
 
 
 def stored_turn(id: str, *, project: str = "acme", outcome: str | None = "completed") -> StoredTurn:
-    return StoredTurn(replace(turn_record(), id=id, outcome=outcome), project, "default", 1)  # type: ignore[arg-type]
+    return StoredTurn(replace(turn_record(), id=id, outcome=outcome), project, "default", 1)
 
 
 def everything(event: FeedEvent) -> bool:

@@ -12,11 +12,11 @@ import stat
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Final, cast
 
 import pytest
+from msgspec.structs import replace
 
 from tests.telemetry.version_2 import BACK_TO_VERSION_2, record_of_version_2
 from voicepipe.errors import ConfigError

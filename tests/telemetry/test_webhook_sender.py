@@ -13,12 +13,13 @@ from base64 import b64decode, b64encode
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 
 from voicepipe.telemetry.ended_turns import EndedTurns
 from voicepipe.telemetry.store.port import StoredTurn, StoreError

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from voicepipe.testing.attribution import Attribution, problems
 from voicepipe.testing.records import MARKS, turn_record
@@ -65,7 +64,7 @@ def test_each_kind_of_fault_is_reported() -> None:
     first, second, *rest = whole.contributions
 
     def problems_of(**changes: object) -> str:
-        return "\n".join(problems(replace(whole, **changes)))  # type: ignore[arg-type]
+        return "\n".join(problems(replace(whole, **changes)))
 
     assert "not from t0" in problems_of(total_ms=900)
     assert "make 982 ms of 983 ms" in problems_of(unattributed_ms=-1)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from voicepipe.testing.scenario import Role, Scenario
 from voicepipe.turn import events as e

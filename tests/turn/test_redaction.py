@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from voicepipe.testing.records import turn_record
 from voicepipe.turn import notifications as a

@@ -9,11 +9,12 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from voicepipe.config import load
 from voicepipe.errors import ConfigError, StageRefused

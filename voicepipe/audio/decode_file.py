@@ -9,13 +9,13 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from voicepipe.audio.files import UnreadableSound
 from voicepipe.audio.samples import FULL_SCALE, Samples, silence
@@ -54,8 +54,7 @@ class TooLong(UnreadableSound):
     """The file is longer than the limit."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Opened:
+class _Opened(Struct, frozen=True):
     rate_hz: int
     n_channels: int
     blocks: Blocks

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Protocol
+
+from msgspec import Struct
 
 from voicepipe.audio.samples import Samples, to_pcm
 
@@ -34,8 +35,7 @@ class SoundWriter(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
+class Format(Struct, frozen=True):
     """One output format."""
 
     name: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from voicepipe.audio import g711
 from voicepipe.audio.formats import G711_HZ
@@ -12,8 +13,7 @@ from voicepipe.audio.formats import TelephoneFormat as TelephoneFormat
 from voicepipe.audio.samples import PcmJoiner, Samples, silence, to_pcm
 
 
-@dataclass(frozen=True, slots=True)
-class AudioEncoding:
+class AudioEncoding(Struct, frozen=True):
     """The encoding of one channel of samples."""
 
     rate_hz: int

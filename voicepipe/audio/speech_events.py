@@ -4,11 +4,10 @@ core decides whose turn it is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Instant:
+class Instant(Struct, frozen=True):
     """One moment, on both of a session's time scales."""
 
     stream_ms: int
@@ -18,15 +17,13 @@ class Instant:
     """Position on the session's clock: when that sample would have arrived without any delay."""
 
 
-@dataclass(frozen=True, slots=True)
-class SpeechStart:
+class SpeechStart(Struct, frozen=True):
     """The user began to speak at `onset`."""
 
     onset: Instant
 
 
-@dataclass(frozen=True, slots=True)
-class SpeechStop:
+class SpeechStop(Struct, frozen=True):
     """The user has been silent for a moment."""
 
     last_voiced: Instant
@@ -36,15 +33,13 @@ class SpeechStop:
     """How long the silence has lasted already."""
 
 
-@dataclass(frozen=True, slots=True)
-class SilenceProgress:
+class SilenceProgress(Struct, frozen=True):
     """The pause continues, now for `silence_ms` since the last voiced audio."""
 
     silence_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class SpeechResume:
+class SpeechResume(Struct, frozen=True):
     """The user goes on speaking from `onset` on: the pause was not the end."""
 
     onset: Instant

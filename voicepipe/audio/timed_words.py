@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class TimedWord:
+class TimedWord(Struct, frozen=True):
     """A word, and when it was said: seconds from the beginning of the stretch."""
 
     start_s: float

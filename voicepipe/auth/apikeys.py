@@ -35,8 +35,7 @@ _COLUMNS: Final = ", ".join(_FIELDS)
 _ROW: Final = (*_FIELDS, "secret_sha256")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiKey:
+class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     """A key as it is stored: its project and permissions, without the secret."""
 
     id: str

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-import msgspec
+from msgspec.structs import replace
 from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
@@ -81,11 +81,9 @@ def _is_judged(scenario: Scenario) -> bool:
 
 def _with_options(scenario: Scenario, options: EvalOptions) -> Scenario:
     models = scenario.models
-    models = msgspec.structs.replace(
-        models, judge=options.judge or models.judge, persona=options.persona or models.persona
-    )
-    user = scenario.user if options.user_tts is None else msgspec.structs.replace(scenario.user, tts=options.user_tts)
-    return msgspec.structs.replace(scenario, models=models, user=user, agent=options.agent or scenario.agent)
+    models = replace(models, judge=options.judge or models.judge, persona=options.persona or models.persona)
+    user = scenario.user if options.user_tts is None else replace(scenario.user, tts=options.user_tts)
+    return replace(scenario, models=models, user=user, agent=options.agent or scenario.agent)
 
 
 def _check(scenario: Scenario, options: EvalOptions) -> None:

@@ -6,8 +6,10 @@ import asyncio
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Final
+
+import msgspec
 
 from voicepipe.cli import providers_speech
 from voicepipe.cli.connectivity import reached
@@ -188,7 +190,7 @@ def _figure(figure: float | None) -> str:
 
 
 def _plain(line: ModelLine) -> dict[str, object]:
-    plain = {"stage": "llm", **asdict(line)}
+    plain = {"stage": "llm", **msgspec.to_builtins(line)}
     facts = plain.pop("facts")
     del facts["name"]
     return {**plain, **facts}

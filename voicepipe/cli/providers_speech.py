@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from io import BytesIO
 from typing import Final, Literal
+
+import msgspec
 
 from voicepipe.audio.samples import Samples
 from voicepipe.cli.probe import CLAUSE, Probe, StageOutput, probe, probe_stt, probe_tts
@@ -114,7 +116,7 @@ def _cells(line: SpeechLine) -> tuple[str, ...]:
 
 def plain(line: SpeechLine) -> dict[str, object]:
     """Return the line as values for JSON."""
-    values = {**asdict(line), "provider": line.provider, "model": line.spec.model}
+    values = {**msgspec.to_builtins(line), "provider": line.provider, "model": line.spec.model}
     del values["spec"]
     return values
 

@@ -6,9 +6,11 @@ import asyncio
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import urlsplit
+
+import msgspec
 
 from voicepipe.cli.connectivity import reason_of
 from voicepipe.cli.options import RegionsOptions
@@ -64,7 +66,7 @@ def run(options: RegionsOptions) -> int:
         raise ConfigError(f"--tries: expected 1 to 100, got {options.tries}")
     places = asyncio.run(_measured(settings, options))
     if options.json:
-        sys.stdout.write(json.dumps([asdict(each) for each in places], indent=2) + "\n")
+        sys.stdout.write(json.dumps([msgspec.to_builtins(each) for each in places], indent=2) + "\n")
     else:
         sys.stdout.write("".join(f"{line}\n" for line in (*table(places), *advice(places))))
     return FAILED if any(each.in_use and each.distance is None for each in places) else 0

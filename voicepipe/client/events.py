@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import msgspec
@@ -303,7 +303,7 @@ def _read_session(session: dict[str, Any]) -> SessionReady:
     granted, tools = (session.get(OPT_IN) or {}).get("voicepipe"), tuple(session.get("tools") or ())
     if granted is None:
         return SessionReady(session_id, session.get("model") or "", tools=tools)
-    named = [each.name for each in fields(Extensions) if each.name not in ("interruption", "metadata")]
+    named = [each for each in Extensions.__struct_fields__ if each not in ("interruption", "metadata")]
     has = Extensions(
         **{name: granted.get(name) is True for name in named},
         interruption="immediate" if granted.get("interruption") == "immediate" else "confirmed",

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
+
+from msgspec import Struct
 
 from voicepipe.clock import monotonic_ms
 from voicepipe.cluster.port import Hint, LeftSnapshot, NodeStore, Snapshots
@@ -22,8 +23,7 @@ PROBE: Final = "store/probe"
 """A session that no store has."""
 
 
-@dataclass(frozen=True, slots=True)
-class GuardedStore:
+class GuardedStore(Struct, frozen=True):
     """The port of what nodes share. While the store is away each method fails at once, except for the look-ups of a
     resume: these wait for the store."""
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 MAX_BYTES: Final = 16_000_000
 """Limit for configs that the store has as well, and the same limit again for configs not yet written to the store."""
 
 
-@dataclass(frozen=True, slots=True)
-class LocalConfig:
+class LocalConfig(Struct, frozen=True):
     """One config."""
 
     id: str

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 MAX_RELEASED: Final = 10_000
 """Maximum of ended sessions that must still be reported to a store that is away; the leases of others expire.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class HeldSlots:
+class HeldSlots(Struct, frozen=True):
     """The slots that one session holds."""
 
     pools: tuple[str, ...]

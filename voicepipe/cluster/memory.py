@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from voicepipe.auth.claims import Claims
 from voicepipe.cluster.port import CountResult, check_config
@@ -11,21 +13,18 @@ from voicepipe.cluster.revocation import Revocation
 from voicepipe.cluster.revocation_set import RevocationSet
 
 
-@dataclass(frozen=True, slots=True)
-class _StoredConfig:
+class _StoredConfig(Struct, frozen=True):
     project: str
     session: bytes
     until_s: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Count:
+class _Count(Struct, frozen=True):
     total: int
     until_s: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Slot:
+class _Slot(Struct, frozen=True):
     owner: str
     until_s: int
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, Protocol, Self, runtime_checkable
+
+from msgspec import Struct
 
 from voicepipe.auth.claims import Claims
 from voicepipe.cluster.revocation import Revocation
@@ -20,8 +21,7 @@ store.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class CountResult:
+class CountResult(Struct, frozen=True):
     """The result of `Cluster.count`."""
 
     total: int
@@ -117,8 +117,7 @@ class Cluster(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class LeftSnapshot:
+class LeftSnapshot(Struct, frozen=True):
     """The snapshot of a session that no process has."""
 
     session_id: str
@@ -226,8 +225,7 @@ class NodeEvents(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Hint:
+class Hint(Struct, frozen=True):
     """A hint of a process to the others."""
 
     process: str

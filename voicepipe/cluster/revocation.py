@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Self
+
+from msgspec import Struct
 
 from voicepipe.auth.claims import Claims
 from voicepipe.auth.tokens import MAX_LIFE_S
 
 
-@dataclass(frozen=True, slots=True)
-class RevokedToken:
+class RevokedToken(Struct, frozen=True):
     """One token of one project is no longer valid, and sessions opened with it end."""
 
     project: str
@@ -27,8 +27,7 @@ class RevokedToken:
         return claims.project == self.project and claims.token_id == self.token_id
 
 
-@dataclass(frozen=True, slots=True)
-class RevokedSubject:
+class RevokedSubject(Struct, frozen=True):
     """All tokens of one subject of one project that were issued up to some second. Later ones are valid."""
 
     project: str

@@ -16,6 +16,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from msgspec import Struct
+
 from voicepipe.clock import monotonic_ms
 from voicepipe.cluster.port import LeftSnapshot
 from voicepipe.cluster.redis_calls import RedisCalls
@@ -98,8 +100,7 @@ class _Server:
     is_away: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Owner:
+class _Owner(Struct, frozen=True):
     """What a majority of the servers stores of a session's owner."""
 
     fence: int

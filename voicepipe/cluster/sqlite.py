@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
+
+from msgspec import Struct
 
 from voicepipe.auth.claims import Claims
 from voicepipe.clock import monotonic_ms
@@ -46,8 +47,7 @@ async def open_sqlite(
         yield SqliteCluster(writes, reads, poll_ms)
 
 
-@dataclass(frozen=True, slots=True)
-class _Worker:
+class _Worker(Struct, frozen=True):
     """A thread with its own connection to the file."""
 
     tables: Tables

@@ -8,6 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Final, Literal
 
+from msgspec import structs
+
 from voicepipe.agents import Agent
 from voicepipe.auth.origin import is_loopback
 from voicepipe.config.agents import AgentSettings
@@ -379,7 +381,7 @@ class Settings:
         facts = vendor.model(spec.model) if vendor is not None else ModelFacts(name=spec.model)
         if entry.input_usd_per_million is not None or entry.output_usd_per_million is not None:
             # A price in the settings replaces all of the catalog's prices: the others belong to another contract.
-            return replace(
+            return structs.replace(
                 facts,
                 input_usd_per_million=entry.input_usd_per_million,
                 output_usd_per_million=entry.output_usd_per_million,
@@ -389,7 +391,7 @@ class Settings:
             )
         names = ("cached_usd_per_million", "cache_write_usd_per_million")
         own = {name: usd for name in names if (usd := getattr(entry, name)) is not None}
-        return replace(facts, **own) if own else facts
+        return structs.replace(facts, **own) if own else facts
 
     def connection(self, spec: Spec, *, key: str) -> ProviderSettings:
         """Return the provider settings for `spec`, with the options of its model.

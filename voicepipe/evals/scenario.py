@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from voicepipe.errors import ConfigError, validation_place
 from voicepipe.evals.yaml_file import Place, YamlFile, read_yaml
@@ -302,7 +303,7 @@ def _scripted(file: YamlFile, values: dict[str, Any], place: Place) -> Scripted:
         raise file.wrong((*place, "answers"), f"expected a list, got {_brief(raw)}")
     answers = _each(file, raw, ScriptedAnswer, (*place, "answers"))
     rest = _convert(file, {key: each for key, each in values.items() if key != "answers"}, Scripted, place)
-    return msgspec.structs.replace(rest, answers=answers)
+    return replace(rest, answers=answers)
 
 
 def _each(file: YamlFile, values: Sequence[Any], kind: type[T], place: Place) -> list[T]:

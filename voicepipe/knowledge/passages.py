@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from voicepipe.errors import ConfigError
 
@@ -27,8 +28,7 @@ _HIDDEN_TAGS: Final = frozenset(("script", "style", "head", "template", "nav"))
 _HEADING_TAGS: Final = frozenset(("h1", "h2", "h3", "h4", "h5", "h6"))
 
 
-@dataclass(frozen=True, slots=True)
-class Passage:
+class Passage(Struct, frozen=True):
     """A part of a document."""
 
     document: str

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from voicepipe.ports.server_tool import ToolError, ToolSession
 from voicepipe.telemetry.log import log_event
@@ -15,8 +16,7 @@ LABEL: Final = "voicepipe"
 """The `server_label` of built-in tools on the wire."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PhoneCall:
+class PhoneCall(Struct, frozen=True, kw_only=True):
     """A call that an agent talks to."""
 
     transfer_to: Mapping[str, str]

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
+from msgspec import Struct
+
 RATE_HZ: Final = 8_000
 """Sampling rate of G.711: one byte a sample."""
 
@@ -35,8 +37,7 @@ class CarrierAccount:
     """The number from which the server calls; empty: it makes no calls."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnnouncedCall:
+class AnnouncedCall(Struct, frozen=True, kw_only=True):
     """A call that the carrier's webhook announces: the user calls, or has answered a call of the server."""
 
     call_id: str
@@ -55,13 +56,11 @@ class AnnouncedCall:
     """Whether a machine has answered a call of the server, as far as the carrier reports it."""
 
 
-@dataclass(frozen=True, slots=True)
-class IgnoredWebhook:
+class IgnoredWebhook(Struct, frozen=True):
     """A request of the webhook that needs no action: the carrier reports a step of a call."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailedStream:
+class FailedStream(Struct, frozen=True, kw_only=True):
     """The carrier could not open, or lost, the media stream of a call that goes on."""
 
     call_id: str
@@ -83,49 +82,42 @@ class ApiRequest:
     method: str = "POST"
 
 
-@dataclass(frozen=True, slots=True)
-class DtmfTones:
+class DtmfTones(Struct, frozen=True):
     """DTMF as audio, for a carrier that has no other way to send it: mu-law at 8 kHz."""
 
     audio: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamStarted:
+class StreamStarted(Struct, frozen=True, kw_only=True):
     """The media stream begins."""
 
     call_id: str
     """Empty: the carrier does not name the call; the stream's token identifies it."""
 
 
-@dataclass(frozen=True, slots=True)
-class AudioReceived:
+class AudioReceived(Struct, frozen=True):
     """Audio of the user, mu-law at 8 kHz."""
 
     audio: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class DigitPressed:
+class DigitPressed(Struct, frozen=True):
     """The user pressed a key: `0` to `9`, `*`, `#`, `A` to `D`."""
 
     digit: str
 
 
-@dataclass(frozen=True, slots=True)
-class MarkPlayed:
+class MarkPlayed(Struct, frozen=True):
     """Everything sent before this mark was played, or dropped by a `clear`."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class StreamStopped:
+class StreamStopped(Struct, frozen=True):
     """The media stream is over: the user hung up, or the carrier went on with the call elsewhere."""
 
 
-@dataclass(frozen=True, slots=True)
-class IgnoredMessage:
+class IgnoredMessage(Struct, frozen=True):
     """A message that changes nothing."""
 
     is_invalid: bool = False
@@ -166,8 +158,7 @@ class StreamSerializer(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookRequest:
+class WebhookRequest(Struct, frozen=True, kw_only=True):
     """A request of the carrier's webhook."""
 
     url: str
@@ -187,8 +178,7 @@ class WebhookRequest:
     """Whether the server has given this address to the carrier, for a call that it makes."""
 
 
-@dataclass(frozen=True, slots=True)
-class WebhookAnswer:
+class WebhookAnswer(Struct, frozen=True):
     """The answer to a webhook: commands for the call."""
 
     body: str = ""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Container
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from voicepipe.phone.carrier import BYTES_PER_MS
 
@@ -18,8 +19,7 @@ MAX_PIECES: Final = 8_192
 as played."""
 
 
-@dataclass(frozen=True, slots=True)
-class Played:
+class Played(Struct, frozen=True):
     """The played part of one item's audio."""
 
     item_id: str
@@ -32,8 +32,7 @@ class Played:
     of the audio. None: other audio was playing when this audio was sent."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
+class _Piece(Struct, frozen=True):
     mark: str
     item_id: str
     from_bytes: int

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 _DIGITS: Final = {
     word: str(digit)
@@ -48,8 +49,7 @@ _PLUS: Final = frozenset(("plus", "più", "más", "mais"))
 _TOKEN: Final = re.compile(r"[^\W\d_]+|\d|\s+|.", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class DigitText:
+class DigitText(Struct, frozen=True):
     """A text with digits in place of digit words, and the span of each character in the original text."""
 
     text: str

@@ -4,38 +4,35 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from typing import Final, Literal, Protocol, runtime_checkable
+
+from msgspec import Struct
 
 from voicepipe.ports.provider_events import ModelConnected, ModelJoined
 from voicepipe.turn.record.arm import NO_ARM, Arm
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(Struct, frozen=True):
     """A text part of a message."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
+class Image(Struct, frozen=True):
     """An image part of a message, as a `data:` or `https:` URL."""
 
     url: str
     detail: Literal["auto", "low", "high"] = "auto"
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
+class Content(Struct, frozen=True):
     """A message of the system, the user or the agent."""
 
     role: Literal["system", "user", "assistant"]
     parts: tuple[Text | Image, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Called:
+class Called(Struct, frozen=True):
     """The agent called a function. `arguments` is JSON as text."""
 
     call_id: str
@@ -43,8 +40,7 @@ class Called:
     arguments: str
 
 
-@dataclass(frozen=True, slots=True)
-class Returned:
+class Returned(Struct, frozen=True):
     """The result of a function call."""
 
     call_id: str
@@ -54,8 +50,7 @@ class Returned:
 Message = Content | Called | Returned
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
+class Function(Struct, frozen=True):
     """A function that the model may call. `parameters_json` is its JSON Schema as text."""
 
     name: str
@@ -65,8 +60,7 @@ class Function:
     """Whether the arguments must match the schema exactly. None: the provider's default."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelRequest:
+class ModelRequest(Struct, frozen=True, kw_only=True):
     """One request to the LLM."""
 
     model: str
@@ -123,15 +117,13 @@ def text_chars(request: ModelRequest) -> int:
     return total
 
 
-@dataclass(frozen=True, slots=True)
-class TextDelta:
+class TextDelta(Struct, frozen=True):
     """More of the answer, never empty. Reasoning is not part of it."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallDelta:
+class CallDelta(Struct, frozen=True):
     """More of a function call. The first of each `index` has `call_id` and `name`; `arguments` are appended."""
 
     index: int
@@ -144,8 +136,7 @@ MAX_TOKENS: Final = 1_000_000_000
 """Limit for one answer, far beyond any model's: a larger count is a vendor's error."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class Usage(Struct, frozen=True, kw_only=True):
     """Tokens of the request and the answer, as the provider counts them."""
 
     input_tokens: int
@@ -170,15 +161,13 @@ class Usage:
         return self.cached_tokens + self.cache_write_tokens <= self.input_tokens
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(Struct, frozen=True):
     """The provider reported that the answer is complete, and why it ended."""
 
     reason: Literal["stop", "length", "tool_calls", "content_filter"]
 
 
-@dataclass(frozen=True, slots=True)
-class Routed:
+class Routed(Struct, frozen=True):
     """A router chose the provider. Comes before that provider's first output, and again when another takes over."""
 
     provider: str
@@ -197,8 +186,7 @@ class Routed:
     """The provider that was waited for longer than this one before it answered; empty: there was none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempted:
+class Attempted(Struct, frozen=True, kw_only=True):
     """One request of a router to one provider has ended. All of an answer's come before its `Finished`, or its
     failure.
     """

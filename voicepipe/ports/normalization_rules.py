@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NormalizationRules:
+
+class NormalizationRules(Struct, frozen=True, kw_only=True):
     """One language's names. The names of numbers are num2words', under the same primary subtag."""
 
     groups: str

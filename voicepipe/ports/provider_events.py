@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class ModelConnected:
+
+class ModelConnected(Struct, frozen=True):
     """The LLM request has its connection, reused or new. Each of several providers sends it; providers without
     connections don't."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelJoined:
+class ModelJoined(Struct, frozen=True):
     """A router sent the LLM request to another model too."""
 
     provider: str
@@ -22,8 +21,7 @@ class ModelJoined:
     role: Literal["hedge", "replacement", "continuation"]
 
 
-@dataclass(frozen=True, slots=True)
-class TranscriberConnected:
+class TranscriberConnected(Struct, frozen=True):
     """The connection to the STT is ready. Providers that keep a connection between utterances send it, once a
     connection."""
 
@@ -31,16 +29,14 @@ class TranscriberConnected:
     """How long connecting took, in ms."""
 
 
-@dataclass(frozen=True, slots=True)
-class SynthesizerConnected:
+class SynthesizerConnected(Struct, frozen=True):
     """The connection to the TTS is ready. Providers that keep connections between turns send it, once a turn."""
 
     hidden_ms: int
     """How much of connecting was over when the turn began, in ms."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderChanged:
+class ProviderChanged(Struct, frozen=True):
     """From here on another of several providers serves, not the one that the stage is named after."""
 
     provider: str
@@ -63,8 +59,7 @@ class ProviderChanged:
     """
 
 
-@dataclass(frozen=True, slots=True)
-class UnusedSpeech:
+class UnusedSpeech(Struct, frozen=True):
     """A TTS was given this much text and lost to a faster one: its provider charges for it, and the audio was not
     played.
     """
@@ -73,8 +68,7 @@ class UnusedSpeech:
     n_chars: int
 
 
-@dataclass(frozen=True, slots=True)
-class CachedSpeech:
+class CachedSpeech(Struct, frozen=True):
     """Text was played from the cache on disk, without a request to the TTS."""
 
     provider: str

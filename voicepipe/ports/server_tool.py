@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Protocol
+
+from msgspec import Struct, field
 
 from voicepipe.errors import VoicepipeError
 from voicepipe.turn.settings import ServerTool as ToolFacts
@@ -35,8 +36,7 @@ class ToolError(VoicepipeError):
     """A function has no result. The text is for the LLM, and must not contain a secret."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolSession:
+class ToolSession(Struct, frozen=True, kw_only=True):
     """The session for which a function runs."""
 
     session_id: str

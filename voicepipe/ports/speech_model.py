@@ -10,6 +10,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from msgspec import Struct
+
 from voicepipe.errors import StageError
 from voicepipe.ports.model import CallDelta, Finished, ModelRequest, TextDelta
 from voicepipe.ports.speech_price import SpeechUsage
@@ -31,8 +33,7 @@ class SpeechOptions:
     """1 is the voice's own speed. A provider without such a parameter ignores it."""
 
 
-@dataclass(frozen=True, slots=True)
-class WordsComplete:
+class WordsComplete(Struct, frozen=True):
     """All words of the answer's audio have come; audio may follow."""
 
 

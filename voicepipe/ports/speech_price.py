@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from voicepipe.turn.cost import Price
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpeechUsage:
+class SpeechUsage(Struct, frozen=True, kw_only=True):
     """The tokens of one answer, as the provider counts them. Audio and text have different prices."""
 
     text_input: int = 0
@@ -38,8 +37,7 @@ class SpeechUsage:
         return self.cached_text + self.cached_audio
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpeechPrice:
+class SpeechPrice(Struct, frozen=True, kw_only=True):
     """The price of a speech-to-speech model: one for its tokens of text, one for those of audio."""
 
     text: Price

@@ -7,6 +7,8 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from msgspec import Struct
+
 from voicepipe.ports.provider_events import CachedSpeech, ProviderChanged, SynthesizerConnected, UnusedSpeech
 from voicepipe.ports.transcriber import Samples
 
@@ -31,16 +33,14 @@ class Voice:
     """Opaque and stable within a session, which must keep one voice. Only a router reads it."""
 
 
-@dataclass(frozen=True, slots=True)
-class WordTime:
+class WordTime(Struct, frozen=True):
     """A word, and when it begins in its clause's audio."""
 
     word: str
     start_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Spoken:
+class Spoken(Struct, frozen=True):
     """Part of a clause's audio.
 
     `clause` counts the turn's clauses from 0 in the order of `push`, and never decreases. `samples`: int16,

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from voicepipe.audio.formats import G711_HZ, TelephoneFormat
 from voicepipe.audio.timed_words import TimedWord
@@ -18,8 +19,7 @@ Samples = npt.NDArray[np.int16]
 """Mono PCM, int16, (n_samples,)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TranscriberCapabilities:
+class TranscriberCapabilities(Struct, frozen=True, kw_only=True):
     """The capabilities of an STT provider, as data."""
 
     rate_hz: int
@@ -93,16 +93,14 @@ class TranscriptionOptions:
     it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Interim:
+class Interim(Struct, frozen=True):
     """The text of the utterance so far; may change."""
 
     utterance: int
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Final:
+class Final(Struct, frozen=True):
     """The whole utterance's text, from its `begin` up to the `flush` of that number.
 
     `flush` 0 means that the provider ended the utterance by itself. An empty text means that there were no words,
@@ -118,8 +116,7 @@ class Final:
     has a negative time."""
 
 
-@dataclass(frozen=True, slots=True)
-class EndOfTurn:
+class EndOfTurn(Struct, frozen=True):
     """The provider's own judgement whether the user has finished, as of its latest text."""
 
     utterance: int

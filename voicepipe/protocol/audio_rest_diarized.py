@@ -6,14 +6,14 @@ Source: OpenAI API reference, "The transcription object (diarized)" and `transcr
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
+
+from msgspec import Struct
 
 from voicepipe.audio.timed_words import TimedWord
 
 
-@dataclass(frozen=True, slots=True)
-class SpeakerSegment:
+class SpeakerSegment(Struct, frozen=True):
     """A stretch in which one speaker talks."""
 
     id: str

@@ -8,7 +8,6 @@ its readers accept it; W3C WebVTT, 4.1. No I/O.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
 
 import msgspec
@@ -26,8 +25,7 @@ TranscriptFormat = Literal["json", "text", "srt", "verbose_json", "vtt", "diariz
 _encode: Final = msgspec.json.Encoder().encode
 
 
-@dataclass(frozen=True, slots=True)
-class TranscriptPiece:
+class TranscriptPiece(msgspec.Struct, frozen=True):
     """A stretch of the audio and its words."""
 
     start_s: float
@@ -40,8 +38,7 @@ class TranscriptPiece:
     """Its words with their times in the recording, where they were requested."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transcript:
+class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     """The whole transcript."""
 
     pieces: Sequence[TranscriptPiece]

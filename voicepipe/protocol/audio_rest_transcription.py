@@ -6,8 +6,9 @@ Source: OpenAI API reference, "Create transcription" and "Create translation". N
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, get_args
+
+from msgspec import Struct
 
 from voicepipe.errors import ProtocolError
 from voicepipe.protocol.audio_rest_transcript import AnswerFormat, TranscriptFormat
@@ -33,8 +34,7 @@ MAX_PROMPT_CHARS: Final = 4_096
 MAX_NAME_CHARS: Final = 256
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TranscriptionRequest:
+class TranscriptionRequest(Struct, frozen=True, kw_only=True):
     """One request without its file."""
 
     model: str

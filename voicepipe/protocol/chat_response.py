@@ -7,7 +7,6 @@ published fields the last chunk, and a whole answer, hold `voicepipe`: which LLM
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -19,8 +18,7 @@ DONE: Final = b"data: [DONE]\n\n"
 _encode: Final = msgspec.json.Encoder().encode
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
+class Completion(msgspec.Struct, frozen=True):
     """The values that all pieces of one answer share."""
 
     id: str
@@ -29,8 +27,7 @@ class Completion:
     """The model name from the request."""
 
 
-@dataclass(frozen=True, slots=True)
-class MadeCall:
+class MadeCall(msgspec.Struct, frozen=True):
     """A complete function call of an answer."""
 
     call_id: str
@@ -38,8 +35,7 @@ class MadeCall:
     arguments: str
 
 
-@dataclass(frozen=True, slots=True)
-class TokensUsed:
+class TokensUsed(msgspec.Struct, frozen=True):
     """The tokens of an answer."""
 
     input: int

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, Protocol
+
+from msgspec import Struct
 
 from voicepipe.protocol.json_fields import JsonObject
 from voicepipe.protocol.session_config import SessionConfig
@@ -14,8 +15,7 @@ from voicepipe.turn.settings import ReplySettings
 ResponseState = Literal["in_progress", "completed", "cancelled", "incomplete", "failed"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResponseUsage:
+class ResponseUsage(Struct, frozen=True, kw_only=True):
     """The tokens of a response. Only text is counted: the LLM of a cascade has no audio input or output."""
 
     input_tokens: int
@@ -23,8 +23,7 @@ class ResponseUsage:
     cached_tokens: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResponseView:
+class ResponseView(Struct, frozen=True, kw_only=True):
     """A response at an instant, independent of any dialect."""
 
     id: str

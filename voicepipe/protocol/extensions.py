@@ -6,7 +6,6 @@ it on, and never before, the server may send the events of this module, and the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
@@ -24,8 +23,7 @@ _NAMES: Final = ("binary_audio", "playback_reports", "turn_events", "resume", "d
 INTERRUPTION_MODES: Final = ("confirmed", "immediate")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Extensions:
+class Extensions(msgspec.Struct, frozen=True, kw_only=True):
     """The extensions of a session. All are off until the client requests them."""
 
     binary_audio: bool = False

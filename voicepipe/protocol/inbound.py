@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import Annotated, Final
 
 import msgspec
@@ -56,8 +55,7 @@ class AudioAppended(msgspec.Struct, frozen=True):
     audio: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class RecordingCreated:
+class RecordingCreated(msgspec.Struct, frozen=True):
     """The client adds an item with recordings: they are transcribed."""
 
     request: ItemCreateRequested
@@ -65,22 +63,19 @@ class RecordingCreated:
     """The recordings of the item, end to end, in the session's input format."""
 
 
-@dataclass(frozen=True, slots=True)
-class InputCommit:
+class InputCommit(msgspec.Struct, frozen=True):
     """The client ends the user's turn; the session counts how much audio there is."""
 
     event_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class InputClear:
+class InputClear(msgspec.Struct, frozen=True):
     """The client clears the audio that is not committed."""
 
     event_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class SessionUpdate:
+class SessionUpdate(msgspec.Struct, frozen=True):
     """The client requests other settings: merge `update` into the session with `SessionConfig.merged`."""
 
     event_id: str | None
@@ -89,21 +84,18 @@ class SessionUpdate:
     """It came as `transcription_session.update`, whose name states the kind of session."""
 
 
-@dataclass(frozen=True, slots=True)
-class Nothing:
+class Nothing(msgspec.Struct, frozen=True):
     """An event that has no effect over a WebSocket."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartlyServed:
+class PartlyServed(msgspec.Struct, frozen=True):
     """A request for a reply with fields that are accepted and have no effect: (path, why)."""
 
     request: ReplyRequested
     fields: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Unreadable:
+class Unreadable(msgspec.Struct, frozen=True):
     """A message that cannot be read; the session goes on and sends an error."""
 
     event_id: str | None

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from msgspec import Struct
+
 from voicepipe.errors import ProtocolError
 from voicepipe.protocol.json_fields import JsonObject, flag, listing, missing, one_of, record, required, text
 from voicepipe.protocol.published_fields import MCP, refuse_unknown
@@ -17,8 +19,7 @@ MAX_SERVERS: Final = 8
 _APPROVALS: Final = ("always", "never")
 
 
-@dataclass(frozen=True, slots=True)
-class ToolFilter:
+class ToolFilter(Struct, frozen=True):
     """Some tools of a server: those that fit each condition that is set."""
 
     names: tuple[str, ...] | None = None
@@ -32,8 +33,7 @@ class ToolFilter:
         return (self.names is None or name in self.names) and self.read_only in (None, read_only)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Approval:
+class Approval(Struct, frozen=True, kw_only=True):
     """Which tools the client must approve before each call: all, but for those of `never` that are not of `always`."""
 
     never: ToolFilter | None = None
@@ -48,8 +48,7 @@ class Approval:
         return self.is_always and not (self.never is not None and self.never.fits(name, read_only=read_only))
 
 
-@dataclass(frozen=True, slots=True)
-class ToolChoice:
+class ToolChoice(Struct, frozen=True):
     """Which function must be called."""
 
     choice: str
@@ -91,8 +90,7 @@ class McpRequest:
     approval: Approval = field(default_factory=Approval)
 
 
-@dataclass(frozen=True, slots=True)
-class McpUse:
+class McpUse(Struct, frozen=True):
     """A server of the session that one response may use."""
 
     label: str

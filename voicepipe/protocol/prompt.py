@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from voicepipe.errors import ConfigError, ProtocolError
 from voicepipe.protocol.json_fields import MAX_ID_CHARS, one_of, record, required, text
@@ -16,8 +17,7 @@ MAX_VALUE_CHARS: Final = 8_192
 _PLACEHOLDER: Final = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(Struct, frozen=True):
     """The `prompt` of a session: the values that the client gives to the variables."""
 
     id: str

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
+
+from msgspec import Struct, field, structs
 
 from voicepipe.audio.classifier import Vad
 from voicepipe.errors import ProtocolError
@@ -41,8 +43,7 @@ DEFAULT_VOICE = "default"
 """The voice that a session shows when the choice is left to the provider."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionConfig:
+class SessionConfig(Struct, frozen=True, kw_only=True):
     """All settings of a session at an instant. Immutable: an update makes a new one."""
 
     session_id: str
@@ -142,14 +143,14 @@ class SessionConfig:
             expires_at=expires_at,
             **defaults,
         )
-        session = replace(session, instructions=filled(instructions, dict(session.variables)))
+        session = structs.replace(session, instructions=filled(instructions, dict(session.variables)))
         return session.listening_only() if session.kind == "transcription" else session
 
     def listening_only(self) -> SessionConfig:
         """Return this session as one that only transcribes the user's speech, and shows the transcript unless set
         otherwise.
         """
-        return replace(self, kind="transcription", transcription=self.transcription or Transcription())
+        return structs.replace(self, kind="transcription", transcription=self.transcription or Transcription())
 
     def merged(self, update: object) -> SessionConfig:
         """Return this session with the `session` of a `session.update` merged in.
@@ -166,7 +167,9 @@ class SessionConfig:
         if (changed := found.get("extensions")) is not None:
             if changed.get("interruption", self.interruption) is None:
                 changed = {**changed, "interruption": self.interruption}
-            found["extensions"] = replace(self.extensions or Extensions(interruption=self.interruption), **changed)
+            found["extensions"] = structs.replace(
+                self.extensions or Extensions(interruption=self.interruption), **changed
+            )
         if (prompt := found.get("prompt")) is not None:
             found["variables"] = variables = merged_variables(self.variables, prompt)
             found = {"instructions": filled(self.template, dict(variables)), **found}
@@ -175,7 +178,7 @@ class SessionConfig:
             found["tools"] = tuple(each for each in tools if isinstance(each, Tool))
             self._check_tool_names(found["tools"])
         before = self.listening_only() if found.get("kind", self.kind) != self.kind == "realtime" else self
-        return replace(before, **found)
+        return structs.replace(before, **found)
 
     def with_variables(self, values: Mapping[str, str]) -> SessionConfig:
         """Return this session with other values of its variables; names that it does not have are ignored.
@@ -185,7 +188,7 @@ class SessionConfig:
         own = self._has_own_instructions
         variables = tuple((name, values.get(name, value)) for name, value in self.variables)
         instructions = filled(self.template, dict(variables)) if own else self.instructions
-        return replace(self, variables=variables, instructions=instructions)
+        return structs.replace(self, variables=variables, instructions=instructions)
 
     @property
     def _has_own_instructions(self) -> bool:
@@ -211,7 +214,7 @@ class SessionConfig:
         """
         to = to.with_variables(dict(self.variables))
         taken = {tool.name for tool in self.tools}
-        return replace(
+        return structs.replace(
             self,
             instructions=to.instructions,
             template=to.template,

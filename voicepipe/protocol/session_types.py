@@ -6,8 +6,9 @@ Each `read_*` takes a value of a `session.update` and its path; a null or (where
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from voicepipe.audio.formats import G711_HZ, FormatName, TelephoneFormat
 from voicepipe.errors import ProtocolError
@@ -69,8 +70,7 @@ _ANY_ARGUMENTS: Final = '{"type":"object","properties":{}}'
 _MODES: Final = ("auto", "none", "required")
 
 
-@dataclass(frozen=True, slots=True)
-class AudioFormat:
+class AudioFormat(Struct, frozen=True):
     """The encoding of audio in one direction: little-endian int16 at 24 kHz, or G.711 at 8 kHz, one channel."""
 
     name: FormatName = "audio/pcm"
@@ -95,8 +95,7 @@ class AudioFormat:
         return 1 if self.is_g711 else 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerVad:
+class ServerVad(Struct, frozen=True, kw_only=True):
     """The turn ends after a fixed silence that a client sets; or as the agent's strategy decides, around that."""
 
     threshold: float = DEFAULT_THRESHOLD
@@ -121,8 +120,7 @@ class ServerVad:
     interrupt_response: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SemanticVad:
+class SemanticVad(Struct, frozen=True, kw_only=True):
     """The turn ends when the user seems to have finished; `eagerness` sets how soon that is assumed."""
 
     eagerness: Eagerness = "auto"
@@ -133,8 +131,7 @@ class SemanticVad:
 TurnDetection = ServerVad | SemanticVad
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transcription:
+class Transcription(Struct, frozen=True, kw_only=True):
     """The client requests the user's transcript. None leaves the choice to the agent's settings."""
 
     model: str | None = None

@@ -6,9 +6,10 @@ adapters are named as text, and imported when they are used.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from voicepipe.ports.speech_price import SpeechPrice
 from voicepipe.registry import Spec
@@ -16,8 +17,7 @@ from voicepipe.registry import Spec
 Evidence = Literal["documented", "from_code", "unverified"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Api:
+class Api(Struct, frozen=True, kw_only=True):
     """One API, and its adapters: each is `module:factory`, or empty for a stage that the API does not serve."""
 
     kind: str
@@ -41,8 +41,7 @@ class Api:
     """Where it lists its models."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownProvider:
+class KnownProvider(Struct, frozen=True, kw_only=True):
     """A provider that needs no section of the settings."""
 
     name: str
@@ -52,8 +51,7 @@ class KnownProvider:
     """Whether only STT and TTS are reached so, since the catalog has an LLM vendor of the same name."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpeechFacts:
+class SpeechFacts(Struct, frozen=True, kw_only=True):
     """One STT or TTS of one vendor."""
 
     spec: str
@@ -97,8 +95,7 @@ class SpeechFacts:
         return spec.provider == own.provider and fnmatchcase(spec.model, self.priced or own.model)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpeechModelFacts:
+class SpeechModelFacts(Struct, frozen=True, kw_only=True):
     """A speech-to-speech model of one vendor, or several of one price."""
 
     spec: str
@@ -123,8 +120,7 @@ class SpeechModelFacts:
     """Source and date of `price`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(Struct, frozen=True):
     """One entry of `providers.NAME.options`, for the documentation."""
 
     name: str
@@ -141,8 +137,7 @@ DEFAULT_VOICE: Final = "the voice if neither agent nor client names one that the
 """Meanings of options that several vendors have."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Vendor:
+class Vendor(Struct, frozen=True, kw_only=True):
     """A vendor whose adapters are in a package of their own. Its LLMs are in `catalog.toml` in that package."""
 
     apis: tuple[Api, ...]

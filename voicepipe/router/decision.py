@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.policies import Candidates
 from voicepipe.router.race import Later, RacePlan
@@ -40,8 +42,7 @@ class PlanOptions:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class PricedPlan:
+class PricedPlan(Struct, frozen=True):
     """A plan, and the most that it costs above the first choice alone, if no call fails."""
 
     plan: RacePlan

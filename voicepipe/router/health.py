@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from voicepipe.errors import StageError, StageExpired
 from voicepipe.router.circuit_breaker import BreakerState, CircuitBreaker, kind_of
@@ -15,8 +16,7 @@ from voicepipe.telemetry.log import log_event
 HealthStage = Literal["stt", "llm", "tts", "speech_to_speech"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Health:
+class Health(Struct, frozen=True, kw_only=True):
     """The health of one provider, as measured so far."""
 
     stage: HealthStage

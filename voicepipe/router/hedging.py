@@ -19,10 +19,10 @@ What hedges cost is held to a cap in dollars a turn (`hedge_budget`), by a price
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 from numpy.lib.stride_tricks import sliding_window_view
 
 from voicepipe.router.candidate import Candidate
@@ -47,8 +47,7 @@ ANSWER_EDGES: Final = np.append(ANSWER_STEPS, ANSWER_STEPS[-1] + ANSWER_STRIDE)
 ANSWER_MIDDLE: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Hedge:
+class Hedge(Struct, frozen=True):
     """The best second model for a first one; `second` is None when the first alone is best."""
 
     loss: float
@@ -56,8 +55,7 @@ class Hedge:
     after_ms: float
 
 
-@dataclass(frozen=True, slots=True)
-class Losses:
+class Losses(Struct, frozen=True):
     """The losses of hedges, (k, k, n_times): by first model, second model and the time at which the second starts."""
 
     by_time: Curve
@@ -69,8 +67,7 @@ class Losses:
         return Hedge(self.least.item(first, second), second, TIMES_MS.item(self.by_time[first, second].argmin()))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanBasis:
+class PlanBasis(Struct, frozen=True, kw_only=True):
     """Statistics and prices from which plans follow."""
 
     latency: LatencyStats

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from voicepipe import clock
 from voicepipe.audio.samples import Samples, first_audible

@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, Protocol
+
+from msgspec import Struct
 
 from voicepipe.router.candidate import Candidate
 from voicepipe.turn.record.arm import NO_ARM, Arm
@@ -148,8 +149,7 @@ def cascade(easy: frozenset[str], medium: frozenset[str], class_of: Callable[[Ro
     return tiers
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """Requests that meet all of `when` go to `pool`."""
 
     name: str
@@ -163,8 +163,7 @@ class Rule:
         return all(_is_one_of(metadata.get(name), values) for name, values in self.when)
 
 
-@dataclass(frozen=True, slots=True)
-class Experiment:
+class Experiment(Struct, frozen=True):
     """Requests that meet all of `when` are split by percentage; a session or user never changes its arm."""
 
     name: str
@@ -184,8 +183,7 @@ class Experiment:
         return NO_ARM
 
 
-@dataclass(frozen=True, slots=True)
-class PoolChoice:
+class PoolChoice(Struct, frozen=True):
     """The pool of one request."""
 
     pool: str

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from voicepipe.router.affinity import Affinity, SessionAffinity, warm_specs
 from voicepipe.router.candidate import Candidate

@@ -10,6 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from msgspec import Struct
+
 from voicepipe.router.candidate import Candidate
 
 MAX_IN_FLIGHT: Final = 2
@@ -22,16 +24,14 @@ AttemptRole = Literal["primary", "hedge", "replacement", "continuation", "probe"
 judges how hard the question is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Later:
+class Later(Struct, frozen=True):
     """Start this model too if none has answered by then."""
 
     candidate: Candidate
     after_ms: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RacePlan:
+class RacePlan(Struct, frozen=True, kw_only=True):
     """The schedule of one request, in ms after its beginning: made by the policies and the planner, carried out by the
     race."""
 

@@ -10,7 +10,8 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from voicepipe.errors import StageBroken
 from voicepipe.router.candidate import CACHED_SHARE, Candidate
@@ -20,8 +21,7 @@ from voicepipe.router.pool import Pool, SharedStats
 from voicepipe.router.race import Attempt, Close, Race, RaceCommand, Start
 
 
-@dataclass(frozen=True, slots=True)
-class Draw:
+class Draw(Struct, frozen=True):
     """The behaviour of one model in one turn."""
 
     after_ms: float
@@ -30,8 +30,7 @@ class Draw:
     fails: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrawnTurn:
+class DrawnTurn(Struct, frozen=True, kw_only=True):
     """A simulated turn."""
 
     at_ms: float
@@ -43,8 +42,7 @@ class DrawnTurn:
     output_tokens: int = 80
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulatedResult:
+class SimulatedResult(Struct, frozen=True, kw_only=True):
     """The result of one question."""
 
     ttft_ms: float

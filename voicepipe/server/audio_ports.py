@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from voicepipe.ports.synthesizer import Synthesizer
 from voicepipe.ports.transcriber import Transcriber
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpeechRoute:
+class SpeechRoute(Struct, frozen=True, kw_only=True):
     """The TTS route of one name."""
 
     name: str
@@ -34,8 +34,7 @@ class SpeechRoute:
     """The agent's own language, BCP-47."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TranscriptionRoute:
+class TranscriptionRoute(Struct, frozen=True, kw_only=True):
     """The STT route of one name."""
 
     name: str

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from aiohttp import web
+from msgspec import Struct
 
 from voicepipe.auth.api_key_cache import ApiKeyCache
 from voicepipe.auth.apikeys import ApiKey, ApiKeys
@@ -32,8 +32,7 @@ OPEN_PROJECT = "default"
 """The project that owns everything while there are no API keys."""
 
 
-@dataclass(frozen=True, slots=True)
-class Principal:
+class Principal(Struct, frozen=True):
     """An authenticated client."""
 
     project: str

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from voicepipe.ports.model import Model, Usage
 from voicepipe.registry import Spec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatRoute:
+class ChatRoute(Struct, frozen=True, kw_only=True):
     """The route of the requests to one name."""
 
     name: str

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
 from aiohttp import web
+from msgspec import Struct, field
 
 from voicepipe.auth.key_store import KeyStore
 from voicepipe.cluster.port import Cluster, LeftSnapshots, NodeEvents, NodePresence, SessionSnapshots
@@ -98,8 +98,7 @@ def _ignore(record: TurnRecord) -> None:
     """Store nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class AgentChoice:
+class AgentChoice(Struct, frozen=True):
     """An agent that a user may choose."""
 
     name: str
@@ -107,8 +106,7 @@ class AgentChoice:
     """The voices that the agent can use; None where any name is allowed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerContext:
+class ServerContext(Struct, frozen=True, kw_only=True):
     """The parts that the routes use."""
 
     options: ServerSettings

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from voicepipe.protocol.embeddings import EmbeddingRequest, ProviderEmbeddings
 
@@ -20,8 +21,7 @@ class EmbeddingModel(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmbeddingRoute:
+class EmbeddingRoute(Struct, frozen=True, kw_only=True):
     """The route of the requests to one name."""
 
     name: str

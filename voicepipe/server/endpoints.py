@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from aiohttp.typedefs import Handler
+from msgspec import Struct
 
 from voicepipe.auth.scopes import AUDIO, CHAT, OPERATE, OPERATE_ALL, REALTIME, TOKENS, TURNS
 from voicepipe.server.api.benches import list_benches
@@ -49,8 +49,7 @@ from voicepipe.server.webrtc.create_call import create_call, hang_up
 from voicepipe.server.websocket_auth_errors import websocket_auth_errors
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(Struct, frozen=True):
     """An endpoint. Its handler checks the scope; None: it needs no credential.
 
     The meaning is Markdown, with links as from a page below `web/docs`.

@@ -7,9 +7,10 @@ import math
 import statistics
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
+
+from msgspec import Struct
 
 from voicepipe.errors import Overload
 
@@ -30,8 +31,7 @@ class NoHeadRoom(Overload):
     """There is no head-room for another session now."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedTime:
+class SharedTime(Struct, frozen=True, kw_only=True):
     """A resource that sessions share, and how much of it they may use. All shares are of the time of one thread, 0 to
     1."""
 

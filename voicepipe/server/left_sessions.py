@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -28,8 +27,7 @@ PAUSE_S: Final = 10.0
 """Time between two searches for such snapshots."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeftSessions:
+class LeftSessions(msgspec.Struct, frozen=True):
     """The sessions that died with their process. One process at a time has each; what it does can be repeated."""
 
     context: ServerContext

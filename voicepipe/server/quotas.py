@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal
 
+from msgspec import Struct
+
 from voicepipe.errors import ConfigError
 
 HolderKind = Literal["key", "project", "user"]
@@ -78,8 +80,7 @@ class Quotas:
         return Quota(name, label, getattr(self, f"{kind}_sessions"), MappingProxyType(per_day))
 
 
-@dataclass(frozen=True, slots=True)
-class Quota:
+class Quota(Struct, frozen=True):
     """The quotas of one API key, project or user."""
 
     name: str

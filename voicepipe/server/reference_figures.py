@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
+
+from msgspec import Struct, field
 
 from voicepipe.providers.catalog.facts import ModelFacts
 from voicepipe.turn.settings import BudgetLimits
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReferenceFigures:
+class ReferenceFigures(Struct, frozen=True, kw_only=True):
     """Reference figures."""
 
     limits: BudgetLimits = field(default_factory=BudgetLimits)

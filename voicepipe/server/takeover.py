@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -110,8 +109,7 @@ async def _store(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class StoredSessions:
+class StoredSessions(msgspec.Struct, frozen=True):
     """The sessions of other nodes, and of the other processes of this one."""
 
     context: ServerContext

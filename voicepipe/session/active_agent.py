@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from voicepipe.pii.redact import Redactor
 from voicepipe.session.audio_input import AudioInput
@@ -17,8 +18,7 @@ from voicepipe.session.speech_model import SpeechSession
 from voicepipe.turn.settings import ServerTool, Tool
 
 
-@dataclass(frozen=True, slots=True)
-class StageUsers:
+class StageUsers(Struct, frozen=True):
     """The parts of a session that use an agent's stages."""
 
     prompt_builder: PromptBuilder

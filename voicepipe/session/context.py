@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from voicepipe.pii.redact import Kind
 from voicepipe.ports.endpoint_scorer import AudioScorer, EndpointScorer
@@ -23,8 +24,7 @@ from voicepipe.turn.endpointing.built_in import BUILT_IN
 from voicepipe.turn.endpointing.strategy import Strategies
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionStages:
+class SessionStages(Struct, frozen=True, kw_only=True):
     """The providers of one session, and the model's name at each."""
 
     transcriber: Transcriber
@@ -64,8 +64,7 @@ class SessionStages:
     """Phrases spoken earlier in that voice; None: the session has a cache of its own."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NextAgent:
+class NextAgent(Struct, frozen=True, kw_only=True):
     """The agent that goes on with a session."""
 
     name: str
@@ -77,8 +76,7 @@ class NextAgent:
     """Its hook, as in `SessionHooks`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Greeting:
+class Greeting(Struct, frozen=True, kw_only=True):
     """The agent's first words."""
 
     text: str = ""
@@ -91,8 +89,7 @@ class Greeting:
     """Whether it may come after another turn."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallRecording:
+class CallRecording(Struct, frozen=True, kw_only=True):
     """The recorder of a call, and its announcement."""
 
     open_recorder: Callable[[], CallRecorder]

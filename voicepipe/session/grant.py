@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from voicepipe.auth.claims import Lock
 from voicepipe.protocol.session_types import SessionKind
@@ -12,8 +13,7 @@ from voicepipe.protocol.session_types import SessionKind
 Dialect = Literal["ga", "beta"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionGrant:
+class SessionGrant(Struct, frozen=True, kw_only=True):
     """Which identity may use which agent, and until when."""
 
     session_id: str

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Final
+
+from msgspec.structs import replace
 
 from voicepipe.clock import monotonic_ms
 from voicepipe.knowledge.index import KnowledgeIndex

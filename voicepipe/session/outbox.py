@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+from msgspec import Struct
 
 from voicepipe.clock import monotonic_us
 from voicepipe.session.read_limit import ALL_CLIENTS, ActiveClients
@@ -26,8 +27,7 @@ FRAME_OVERHEAD_BYTES: Final = 256
 """Approximate memory of a frame beside its own bytes: many tiny frames count too."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutgoingFrame:
+class OutgoingFrame(Struct, frozen=True):
     """One frame for the socket. Turn 0 belongs to no reply."""
 
     frame: bytes

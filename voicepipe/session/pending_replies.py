@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from msgspec import structs
+
 from voicepipe.protocol.extensions import Resume
 from voicepipe.session.snapshot import OpenReply, OpenTurn, SessionSnapshot
 from voicepipe.session.snapshot_restore import (
@@ -161,7 +163,7 @@ class PendingReplies:
                 replies.append(self._queued(answer))
             elif (rest := continuation(answer.reply, self.items, answer.received_ms)) is not None:
                 if awaits_results and answer is begun[-1]:  # something comes behind the words that are known
-                    rest = replace(rest, is_whole=False)
+                    rest = structs.replace(rest, is_whole=False)
                 changes.append(_change(rest))
                 replies.append(self._rest(answer, rest))
         if awaits_results and not replies:
@@ -170,12 +172,14 @@ class PendingReplies:
 
     def _restored(self) -> e.ConversationRestored:
         items = tuple(item for item in self.items if item.id not in self.missing)
-        return replace(restored(self.state), items=items)
+        return structs.replace(restored(self.state), items=items)
 
     def _additions(self) -> list[e.Event]:
         previous_ids = [ROOT, *(item.id for item in self.items)]
         pairs = zip(previous_ids, self.items, strict=False)
-        return [replace(self.missing[item.id], after=before) for before, item in pairs if item.id in self.missing]
+        return [
+            structs.replace(self.missing[item.id], after=before) for before, item in pairs if item.id in self.missing
+        ]
 
     def _queued(self, answer: _PendingReply) -> e.ReplyRestored:
         request, later = answer.request, answer.later_items

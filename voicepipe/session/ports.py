@@ -7,8 +7,9 @@ return at once.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from voicepipe.ports.model import ModelRequest
 from voicepipe.ports.server_tool import ToolServer
@@ -149,8 +150,7 @@ class LiveTurns:
         """Send a mark, a verdict or an action. It is called only while there are subscribers."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionPorts:
+class SessionPorts(Struct, frozen=True, kw_only=True):
     """The server's side of one session."""
 
     records: SessionRecords = field(default_factory=SessionRecords)

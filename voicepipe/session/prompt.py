@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from voicepipe.clock import SessionClock
 from voicepipe.errors import Overload, StageError

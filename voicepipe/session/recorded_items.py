@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from voicepipe.audio.encoding import AudioEncoding
 from voicepipe.audio.resample import Resampler

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from msgspec import Struct
 
 from voicepipe.audio.echo_detector import EchoDetector
 from voicepipe.audio.samples import Samples
@@ -91,23 +91,20 @@ class SentAudio:
         self._echo.stops(now_ms)
 
 
-@dataclass(frozen=True, slots=True)
-class _Text:
+class _Text(Struct, frozen=True):
     """Text of the reply that waits for the gate."""
 
     delta: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
+class _Call(Struct, frozen=True):
     """Arguments of a function call that wait for the gate, or until calls may leave."""
 
     item_id: str
     arguments: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Sound:
+class _Sound(Struct, frozen=True):
     """Audio of the reply that waits for the gate, and the words that begin in it."""
 
     samples: Samples

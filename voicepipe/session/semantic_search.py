@@ -9,11 +9,11 @@ import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from voicepipe.clock import monotonic_ms
 from voicepipe.errors import Overload, StageError, StageRefused
@@ -46,8 +46,7 @@ PAUSE_MS: Final = 30_000
 """After 3 failures in a row no query is embedded for 30 s: each would wait for its whole time limit."""
 
 
-@dataclass(frozen=True, slots=True)
-class EmbeddedQuery:
+class EmbeddedQuery(Struct, frozen=True):
     """A query that was to be embedded: its vector, and whether it is paid."""
 
     vector: Vectors | None = None

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
+from msgspec import structs
+
 from voicepipe import clock
 from voicepipe.errors import ProtocolError
 from voicepipe.freeing import FreeingTaskGroup, held_weakly
@@ -333,7 +335,7 @@ class Session:
 
     def _renew_tools(self) -> None:
         """Offer the tools that the agent and the session's MCP servers have now, from the next reply on."""
-        self._config = replace(self._config, server_tools=self._agent.renew_tools(self._config.tools))
+        self._config = structs.replace(self._config, server_tools=self._agent.renew_tools(self._config.tools))
         self._wire.config = self._ports.client.visible(self._config)
         self._change_settings()
 

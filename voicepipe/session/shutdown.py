@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from voicepipe.protocol.outbound import EventRenderer
 from voicepipe.session.connection import SessionConnection
@@ -42,8 +43,7 @@ MAX_RECORDS_WAIT_S: Final = 0.5
 are stored. Without the database the wait ends here."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(Struct, frozen=True):
     """The server's last messages to the client."""
 
     code: str

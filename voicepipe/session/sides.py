@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from voicepipe.clock import SessionClock
 from voicepipe.pii.redact import Redactor
@@ -33,8 +34,7 @@ from voicepipe.turn import events as e
 from voicepipe.turn.core import Core
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedParts:
+class SharedParts(Struct, frozen=True, kw_only=True):
     """The parts that both sides of a session use."""
 
     grant: SessionGrant
@@ -56,8 +56,7 @@ class SharedParts:
         return SpeechSession(self.stages.speech, self.ports.costs.charge, voice_of(self.core.context))
 
 
-@dataclass(frozen=True, slots=True)
-class UserInput:
+class UserInput(Struct, frozen=True):
     """The user's side: the audio, its transcripts, and the scores of pauses."""
 
     audio_input: AudioInput
@@ -98,8 +97,7 @@ class UserInput:
         group.create_task(self.scoring.run(), name="scores")
 
 
-@dataclass(frozen=True, slots=True)
-class Answering:
+class Answering(Struct, frozen=True):
     """The agent's side: what the LLM reads, the voice, the phrases, the replies, the summaries."""
 
     speech: SpeechSession

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import fields
 from typing import Any, Final
 
 import msgspec
 
-from voicepipe.telemetry.journal.plain import stored_name, typed
+from voicepipe.telemetry.journal.plain import stored_names, typed
 from voicepipe.turn import record_builder
 from voicepipe.turn.context import TurnContext
 from voicepipe.turn.conversation import Item
@@ -165,8 +164,9 @@ def _plain(value: Any) -> Any:
         return [_plain(each) for each in value]
     if value is None or isinstance(value, str | int | float):
         return value
-    kind = type(value)
-    return {"is": kind.__name__} | {stored_name(each.name): _plain(getattr(value, each.name)) for each in fields(kind)}
+    kind: type = type(value)
+    names = stored_names(kind) or ()
+    return {"is": kind.__name__} | {stored: _plain(getattr(value, name)) for name, stored in names}
 
 
 def read_items(state: SessionSnapshot) -> tuple[Item, ...]:

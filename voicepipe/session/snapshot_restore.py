@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from voicepipe.protocol.extensions import Resume
 from voicepipe.session.snapshot import OpenReply, SessionSnapshot, read_items
@@ -40,8 +42,7 @@ NO_RESULT: Final = (
 """The result of another call whose node has died."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReceivedOutput:
+class ReceivedOutput(Struct, frozen=True):
     """The last output that a client has received, as the client reports it. The store may have less."""
 
     item_id: str
@@ -151,8 +152,7 @@ def _estimated(part: OutputAudio, reply: OpenReply) -> OutputAudio:
     return replace(part, clauses=part.clauses[:first] + late)
 
 
-@dataclass(frozen=True, slots=True)
-class Continuation:
+class Continuation(Struct, frozen=True):
     """The part of an open reply that was played, and the rest of it."""
 
     item_id: str

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import Final, TypeVar
+
+from msgspec import Struct
 
 from voicepipe import clock
 from voicepipe.audio.resample import Resampler
@@ -30,8 +31,7 @@ REPLAYED_S: Final = 120
 """How much of the user's audio is buffered, to send it again should the conversation with the provider break."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpeechStage:
+class SpeechStage(Struct, frozen=True, kw_only=True):
     """The speech-to-speech model of an agent."""
 
     model: SpeechModel

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
 from typing import Any, Final, Literal
+
+from msgspec.structs import replace
 
 from voicepipe.errors import Overload, StageBroken, StageError
 from voicepipe.ports.continuation import TextJoiner, continued

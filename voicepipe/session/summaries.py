@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from voicepipe.errors import Overload, StageError
 from voicepipe.ports.model import Content, Model, ModelRequest, Text, TextDelta, Usage, text_chars
@@ -34,8 +35,7 @@ CALL_INSTRUCTIONS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SummaryModel:
+class SummaryModel(Struct, frozen=True, kw_only=True):
     """An LLM that summarizes."""
 
     model: Model
@@ -45,8 +45,7 @@ class SummaryModel:
     price: Price | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Struct, frozen=True):
     """A summary and its cost."""
 
     text: str

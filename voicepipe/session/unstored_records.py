@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from voicepipe import clock
 from voicepipe.protocol.extensions import Resume
@@ -48,8 +48,7 @@ class ClosedRecords:
             self._found.popitem(last=False)
 
 
-@dataclass(frozen=True, slots=True)
-class UnstoredRecords:
+class UnstoredRecords(msgspec.Struct, frozen=True):
     """The records that another process had not stored when it ended."""
 
     open: tuple[TurnRecord, ...]

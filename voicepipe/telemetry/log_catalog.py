@@ -5,14 +5,14 @@ A test compares names, levels and fields with the calls of `log_event`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from msgspec import Struct
 
 Level = Literal["info", "warning", "error"]
 
 
-@dataclass(frozen=True, slots=True)
-class LogEvent:
+class LogEvent(Struct, frozen=True):
     """A log event. Its meaning is Markdown, with links as from a page below `web/docs`."""
 
     name: str

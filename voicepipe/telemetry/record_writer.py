@@ -6,9 +6,12 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from voicepipe.errors import ConfigError
 from voicepipe.storage import StorageHealth, kind_of
@@ -53,8 +56,7 @@ Redact = Callable[[str], str]
 """Returns a text without personal data."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Unredacted:
+class _Unredacted(Struct, frozen=True):
     """A turn whose texts are to be redacted before anything else gets it."""
 
     turn: StoredTurn

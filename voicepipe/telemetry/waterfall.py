@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from voicepipe.turn.record import attribution
 from voicepipe.turn.record.values import (
@@ -33,8 +34,7 @@ _ENDS: Final = {
 first piece of it that the user waited for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True):
     """A span of time, in ms from t0."""
 
     start_ms: int
@@ -46,8 +46,7 @@ class Span:
         return self.end_ms - self.start_ms
 
 
-@dataclass(frozen=True, slots=True)
-class WaterfallRow:
+class WaterfallRow(Struct, frozen=True):
     """A stage: when it ran, and when the user waited for it."""
 
     stage: str
@@ -67,16 +66,14 @@ class WaterfallRow:
     owner: str
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(Struct, frozen=True):
     """A link of the critical path. The links and the unattributed rest make the total."""
 
     stage: str
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Waterfall:
+class Waterfall(Struct, frozen=True):
     """A turn laid out in time."""
 
     total_ms: int | None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from voicepipe.turn.record.attribution import judge
 from voicepipe.turn.record.values import TokenCount, TurnRecord

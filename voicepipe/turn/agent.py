@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from voicepipe.turn import apology, languages, look_ups, record_builder, responses, soft_reply
 from voicepipe.turn import events as e

@@ -6,8 +6,9 @@ The word lists are data, per language: to add a language is to add an entry to `
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from msgspec import Struct
 
 Meaning = Literal["nothing", "acknowledgement", "echo", "stop_word", "words"]
 
@@ -25,8 +26,7 @@ agent's, but not most of its words.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listener:
+class Listener(Struct, frozen=True, kw_only=True):
     """The words that listeners say in one language; phrases in lower case, without punctuation."""
 
     acknowledges: frozenset[str]

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from msgspec import structs
+
 from voicepipe.turn import languages, projection, record_builder, responses
 from voicepipe.turn import notifications as a
 from voicepipe.turn.agent import AgentSide
@@ -145,7 +147,7 @@ class BudgetActions:
         turn.reply.actions.append(FILLER)
         item = responses.filler(turn)
         previous = context.join(item, before=turn.reply.later_items)
-        context.notify(a.OutputStarted(response_id, replace(item, parts=(), status="in_progress"), previous))
+        context.notify(a.OutputStarted(response_id, structs.replace(item, parts=(), status="in_progress"), previous))
         context.issue(SayFiller(turn.number, turn.reply.revision, response_id, words))
 
     # --- a filler while tools run -------------------------------------------------------------

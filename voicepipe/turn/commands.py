@@ -5,7 +5,7 @@ The code that carries out a command never waits: a command starts, stops or send
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from voicepipe.turn.conversation import Item
 from voicepipe.turn.notifications import Notification
@@ -13,69 +13,59 @@ from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import ReplySettings
 
 
-@dataclass(frozen=True, slots=True)
-class BeginUtterance:
+class BeginUtterance(Struct, frozen=True):
     """Count the user's audio as this utterance from here on (with the padding kept before speech)."""
 
     utterance: int
 
 
-@dataclass(frozen=True, slots=True)
-class EndUtterance:
+class EndUtterance(Struct, frozen=True):
     """End this utterance, which is committed: what the user says from here on is not part of it."""
 
     utterance: int
 
 
-@dataclass(frozen=True, slots=True)
-class TranscribeRecording:
+class TranscribeRecording(Struct, frozen=True):
     """Transcribe the recordings of the item that is being created, as this utterance with one pause."""
 
     utterance: int
 
 
-@dataclass(frozen=True, slots=True)
-class DropUtterance:
+class DropUtterance(Struct, frozen=True):
     """Drop what was said in this utterance: the next speech starts a new utterance."""
 
     utterance: int
 
 
-@dataclass(frozen=True, slots=True)
-class Duck:
+class Duck(Struct, frozen=True):
     """Duck this turn's reply, since the user speaks over it; report with `SpeechWentOn` how long the user speaks."""
 
     turn: int
 
 
-@dataclass(frozen=True, slots=True)
-class FlushTranscript:
+class FlushTranscript(Struct, frozen=True):
     """Request the utterance's text so far from the transcriber."""
 
     utterance: int
     flush: int
 
 
-@dataclass(frozen=True, slots=True)
-class DropAudio:
+class DropAudio(Struct, frozen=True):
     """Drop the user's audio that is not committed, and the utterance with it."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommitSilence:
+class CommitSilence(Struct, frozen=True):
     """Count the user's audio up to here as a turn, since neither side has spoken for long; post `SilenceCommitted`."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyCommand:
+class ReplyCommand(Struct, frozen=True):
     """A command about one revision of a turn's reply."""
 
     turn: int
     revision: int
 
 
-@dataclass(frozen=True, slots=True)
-class StartReply(ReplyCommand):
+class StartReply(ReplyCommand, frozen=True):
     """Send the request to the LLM and its text to the TTS. The output is held until `OpenGate`."""
 
     item_id: str
@@ -92,16 +82,14 @@ class StartReply(ReplyCommand):
     """Text to speak without a request to the LLM; empty: the LLM answers."""
 
 
-@dataclass(frozen=True, slots=True)
-class SummarizeHistory:
+class SummarizeHistory(Struct, frozen=True):
     """Summarize these items, which are about to leave the LLM's history; post `HistorySummarized`. No turn waits."""
 
     number: int
     items: tuple[Item, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class OpenGate(ReplyCommand):
+class OpenGate(ReplyCommand, frozen=True):
     """Release this reply's output to the client, held output first."""
 
     response_id: str
@@ -112,13 +100,11 @@ class OpenGate(ReplyCommand):
     """Hold the function calls until `ReleaseCalls`."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseCalls(ReplyCommand):
+class ReleaseCalls(ReplyCommand, frozen=True):
     """Release this reply's function calls, held ones first."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunTool:
+class RunTool(Struct, frozen=True):
     """Run this function of the server; post `ToolFinished` with the same `revision`."""
 
     turn: int
@@ -131,8 +117,7 @@ class RunTool:
     """
 
 
-@dataclass(frozen=True, slots=True)
-class CancelTool:
+class CancelTool(Struct, frozen=True):
     """Cancel a function that runs; its `ToolFinished` counts no more."""
 
     turn: int
@@ -141,15 +126,13 @@ class CancelTool:
     """As in its `RunTool`."""
 
 
-@dataclass(frozen=True, slots=True)
-class SuspendReply(ReplyCommand):
+class SuspendReply(ReplyCommand, frozen=True):
     """Stop sending a reversible reply, and drop what it has queued. The LLM and the TTS go on; what they produce is
     held.
     """
 
 
-@dataclass(frozen=True, slots=True)
-class ContinueReply(ReplyCommand):
+class ContinueReply(ReplyCommand, frozen=True):
     """Go on with a suspended reply, as another revision and another response: a sound without words had stopped it.
 
     `revision` is the one that was suspended.
@@ -168,57 +151,48 @@ class ContinueReply(ReplyCommand):
     """As in `OpenGate`."""
 
 
-@dataclass(frozen=True, slots=True)
-class FinalizeReply(ReplyCommand):
+class FinalizeReply(ReplyCommand, frozen=True):
     """Drop the audio that was retained for this reply: it can no longer be taken back."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShortenClause(ReplyCommand):
+class ShortenClause(ReplyCommand, frozen=True):
     """Send the text so far, up to a whole word, to the TTS: no clause of this reply has closed for long."""
 
 
-@dataclass(frozen=True, slots=True)
-class SayFiller(ReplyCommand):
+class SayFiller(ReplyCommand, frozen=True):
     """Play this filler, whose audio is ready, while this reply is awaited; post `FillerSent` as its audio is sent."""
 
     response_id: str
     words: str
 
 
-@dataclass(frozen=True, slots=True)
-class StopReply(ReplyCommand):
+class StopReply(ReplyCommand, frozen=True):
     """Cancel the LLM and the TTS of this reply, and drop what it has queued."""
 
 
-@dataclass(frozen=True, slots=True)
-class Notify:
+class Notify(Struct, frozen=True):
     """Send a notification to the client."""
 
     what: Notification
 
 
-@dataclass(frozen=True, slots=True)
-class WakeAt:
+class WakeAt(Struct, frozen=True):
     """Post `TimePassed` at that instant. Only the latest command counts."""
 
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class EndSession:
+class EndSession(Struct, frozen=True):
     """End the session: the user has not answered the agent's question whether anyone is there."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreRecord:
+class StoreRecord(Struct, frozen=True):
     """Store this turn's record; a later one of the same id replaces it."""
 
     record: TurnRecord
 
 
-@dataclass(frozen=True, slots=True)
-class ReportOverrun:
+class ReportOverrun(Struct, frozen=True):
     """Log once that a stage took longer than its limit."""
 
     turn_id: str
@@ -227,8 +201,7 @@ class ReportOverrun:
     over_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReportStuck:
+class ReportStuck(Struct, frozen=True):
     """Log that the core ended work that no deadline would have ended."""
 
     user: str
@@ -236,8 +209,7 @@ class ReportStuck:
     """The states that the two machines were in."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReportStrategyFailure:
+class ReportStrategyFailure(Struct, frozen=True):
     """Log that an endpointing strategy failed: `silence` is in its place for the rest of the session."""
 
     strategy: str

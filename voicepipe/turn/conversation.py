@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from voicepipe.errors import ProtocolError
 
@@ -15,15 +18,13 @@ ApprovalState = Literal["", "awaited", "given", "refused"]
 """Empty: no approval is needed."""
 
 
-@dataclass(frozen=True, slots=True)
-class InputText:
+class InputText(Struct, frozen=True):
     """Text from a client or from its application."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class InputAudio:
+class InputAudio(Struct, frozen=True):
     """The user's speech. `transcript` is None until the transcriber has answered."""
 
     transcript: str | None = None
@@ -39,15 +40,13 @@ class InputImage:
     """The length of the URL. No decision depends on the URL itself, since journals leave it out."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutputText:
+class OutputText(Struct, frozen=True):
     """The agent's answer as text."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ClauseSound:
+class ClauseSound(Struct, frozen=True):
     """A clause that was given to the TTS, and the duration of its audio so far."""
 
     text: str
@@ -73,8 +72,7 @@ class ClauseSound:
         return ClauseSound(self.text[n_chars:], self.sound_ms - word_ms, starts_ms, self.earlier_ms + word_ms)
 
 
-@dataclass(frozen=True, slots=True)
-class OutputAudio:
+class OutputAudio(Struct, frozen=True):
     """The agent's answer as speech.
 
     `transcript` is what the conversation holds: all that was generated or, once cut, what the user heard. `clauses`
@@ -151,8 +149,7 @@ PART_CHARS = 16
 """The size of a part or an item without any text, in characters: it uses memory, too."""
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """A message of the system, the user or the agent."""
 
     id: str
@@ -190,8 +187,7 @@ def _words(part: Part) -> str:
             return ""
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionCall:
+class FunctionCall(Struct, frozen=True):
     """A call by the agent of a function. `arguments` is JSON as text."""
 
     id: str
@@ -225,8 +221,7 @@ class FunctionCall:
     n_chars = n_text_chars
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionOutput:
+class FunctionOutput(Struct, frozen=True):
     """The result of a called function."""
 
     id: str
@@ -242,8 +237,7 @@ class FunctionOutput:
     n_chars = n_text_chars
 
 
-@dataclass(frozen=True, slots=True)
-class ToolList:
+class ToolList(Struct, frozen=True):
     """The tools of an MCP server that the client requested. No LLM reads this item: tools are a part of its request."""
 
     id: str
@@ -264,8 +258,7 @@ class ToolList:
         return PART_CHARS + len(self.output)
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalAnswer:
+class ApprovalAnswer(Struct, frozen=True):
     """The client's answer to a call that needs its approval. No LLM reads this item, but the call's result."""
 
     id: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from voicepipe.turn import events as e
 from voicepipe.turn import route
@@ -32,8 +33,7 @@ from voicepipe.turn.user import UserSide
 from voicepipe.turn.watchdog import Watchdog
 
 
-@dataclass(frozen=True, slots=True)
-class After:
+class After(Struct, frozen=True):
     """The passes that an event of this kind needs even if it moves neither machine and begins or ends no reply."""
 
     answers: bool = False

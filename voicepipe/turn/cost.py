@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 from voicepipe.turn.record.values import ModelAttempt, SessionCost, Speculation, TokenCount, TurnCost
 
 MINUTE_MS: Final = 60_000
@@ -37,8 +39,7 @@ def tts_usd(n_chars: int, usd_per_million: float) -> float:
     return n_chars * usd_per_million / MILLION
 
 
-@dataclass(frozen=True, slots=True)
-class Price:
+class Price(msgspec.Struct, frozen=True):
     """The price of a model for a million tokens of one kind, in USD. An LLM has one kind, a speech-to-speech model has
     text and audio.
     """
@@ -63,17 +64,16 @@ class Price:
         return (usd + output_tokens * self.output_usd) / MILLION
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PriceList:
+class PriceList(msgspec.Struct, frozen=True, kw_only=True):
     """The prices of a session's providers. An unlisted provider has no known price."""
 
-    models: Mapping[str, Price] = field(default_factory=dict)
+    models: Mapping[str, Price] = msgspec.field(default_factory=dict)
     """By spec."""
 
-    voices: Mapping[str, float] = field(default_factory=dict)
+    voices: Mapping[str, float] = msgspec.field(default_factory=dict)
     """Likewise, for a million characters."""
 
-    transcribers: Mapping[str, float] = field(default_factory=dict)
+    transcribers: Mapping[str, float] = msgspec.field(default_factory=dict)
     """Likewise, for a minute of audio."""
 
 
@@ -115,8 +115,7 @@ class TtsUsage:
         counter[provider] -= n_chars
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnUsage:
+class TurnUsage(msgspec.Struct, frozen=True, kw_only=True):
     """The use that a turn has made of its providers so far."""
 
     llm: str

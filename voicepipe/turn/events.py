@@ -5,8 +5,9 @@ Those of a reply are in `reply_events`, those of a restored session in `restored
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from voicepipe.turn.conversation import Item
 from voicepipe.turn.record.values import ToolResult
@@ -41,8 +42,7 @@ from voicepipe.turn.settings import ReplySettings, TurnSettings
 # --- VAD --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class SpeechStarted:
+class SpeechStarted(Struct, frozen=True):
     """The user speaks, for the first time or again."""
 
     onset_ms: int
@@ -50,8 +50,7 @@ class SpeechStarted:
     """The same instant as a position in the user's audio, including the padding kept before it."""
 
 
-@dataclass(frozen=True, slots=True)
-class SpeechWentOn:
+class SpeechWentOn(Struct, frozen=True):
     """The speech over the agent's has lasted this long, as `Duck` requested. Posted about every 100 ms, and before its
     pause.
     """
@@ -68,8 +67,7 @@ class SpeechWentOn:
     """
 
 
-@dataclass(frozen=True, slots=True)
-class SpeechPaused:
+class SpeechPaused(Struct, frozen=True):
     """The user has been silent for a moment (about 80 ms); the turn may or may not be over."""
 
     last_voiced_ms: int
@@ -82,15 +80,13 @@ class SpeechPaused:
     """How long the silence had lasted in the user's audio when the VAD reported it, in ms; 0: not measured."""
 
 
-@dataclass(frozen=True, slots=True)
-class SilenceGrew:
+class SilenceGrew(Struct, frozen=True):
     """The pause lasts. Counted in samples, or by the wall clock when frames stop coming."""
 
     silence_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class EndpointScored:
+class EndpointScored(Struct, frozen=True):
     """A model outside the core has judged whether the user has finished: evidence for a strategy that uses it."""
 
     last_voiced_ms: int
@@ -100,8 +96,7 @@ class EndpointScored:
     score: float
 
 
-@dataclass(frozen=True, slots=True)
-class SilenceCommitted:
+class SilenceCommitted(Struct, frozen=True):
     """The audio up to here counts as a turn without speech, as `CommitSilence` requested."""
 
     audio_end_ms: int
@@ -111,8 +106,7 @@ class SilenceCommitted:
 # --- STT --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class TranscriberConnected:
+class TranscriberConnected(Struct, frozen=True):
     """The STT has its connection, which stays open between utterances."""
 
     took_ms: int
@@ -122,8 +116,7 @@ class TranscriberConnected:
     """How much of that was over when the current utterance began, in ms; all of it if there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class TranscriberChanged:
+class TranscriberChanged(Struct, frozen=True):
     """The session's STT provider changed. The new provider also transcribes what was said of the utterance before."""
 
     utterance: int
@@ -134,16 +127,14 @@ class TranscriberChanged:
     """The STT that was waited for until now; empty: there was none."""
 
 
-@dataclass(frozen=True, slots=True)
-class TranscriptGrew:
+class TranscriptGrew(Struct, frozen=True):
     """The interim text of the utterance so far; may change."""
 
     utterance: int
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class TranscriptFinished:
+class TranscriptFinished(Struct, frozen=True):
     """The utterance's text up to that flush (0: the transcriber ended it by itself)."""
 
     utterance: int
@@ -155,8 +146,7 @@ class TranscriptFinished:
     """How much audio the transcriber was given since its text before, in ms."""
 
 
-@dataclass(frozen=True, slots=True)
-class TranscriberFailed:
+class TranscriberFailed(Struct, frozen=True):
     """The STT provider refused, stalled or failed; no more text of this utterance will come."""
 
     utterance: int
@@ -167,15 +157,13 @@ class TranscriberFailed:
 # --- client requests --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class SettingsChanged:
+class SettingsChanged(Struct, frozen=True):
     """The session's settings are now these."""
 
     settings: TurnSettings
 
 
-@dataclass(frozen=True, slots=True)
-class CommitRequested:
+class CommitRequested(Struct, frozen=True):
     """The client ends the user's turn."""
 
     event_id: str | None
@@ -189,31 +177,27 @@ class CommitRequested:
     """The same instant as a position in the user's audio."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClearRequested:
+class ClearRequested(Struct, frozen=True):
     """The client clears the audio that is not committed."""
 
     event_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyRequested:
+class ReplyRequested(Struct, frozen=True):
     """The client requests a reply now."""
 
     event_id: str | None
     reply: ReplySettings
 
 
-@dataclass(frozen=True, slots=True)
-class CancelRequested:
+class CancelRequested(Struct, frozen=True):
     """The client cancels the running reply (or the reply of that id)."""
 
     event_id: str | None
     response_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class ItemCreateRequested:
+class ItemCreateRequested(Struct, frozen=True):
     """The client adds an item to the conversation. With an empty `item.id` the server chooses the id."""
 
     event_id: str | None
@@ -225,8 +209,7 @@ class ItemCreateRequested:
     """The length of the recordings in it, which are to be transcribed, in ms; 0: there are none."""
 
 
-@dataclass(frozen=True, slots=True)
-class ItemTruncateRequested:
+class ItemTruncateRequested(Struct, frozen=True):
     """The client reports how much of an audio reply was played."""
 
     event_id: str | None
@@ -235,24 +218,21 @@ class ItemTruncateRequested:
     audio_end_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class ItemDeleteRequested:
+class ItemDeleteRequested(Struct, frozen=True):
     """The client deletes an item."""
 
     event_id: str | None
     item_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class ItemRetrieveRequested:
+class ItemRetrieveRequested(Struct, frozen=True):
     """The client requests an item."""
 
     event_id: str | None
     item_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class PlaybackReported:
+class PlaybackReported(Struct, frozen=True):
     """The client reports what its loudspeaker has done. Numbers are as the client sends them, true or not."""
 
     item_id: str
@@ -273,8 +253,7 @@ class PlaybackReported:
 # --- agent ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class GreetingDue:
+class GreetingDue(Struct, frozen=True):
     """The client is there, and the agent speaks first."""
 
     text: str
@@ -287,15 +266,13 @@ class GreetingDue:
     """Whether it may come after other turns: it is left out only while the user or the agent speaks or is about to."""
 
 
-@dataclass(frozen=True, slots=True)
-class PhrasesReady:
+class PhrasesReady(Struct, frozen=True):
     """The audio of exactly these phrases is cached, so that they can be played at once."""
 
     texts: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class ToolFinished:
+class ToolFinished(Struct, frozen=True):
     """A function that `RunTool` started is over."""
 
     turn: int
@@ -311,8 +288,7 @@ class ToolFinished:
     """As in its `RunTool`."""
 
 
-@dataclass(frozen=True, slots=True)
-class HistorySummarized:
+class HistorySummarized(Struct, frozen=True):
     """The summary that `SummarizeHistory` requested has come, at a cost of `usd`; empty: it failed."""
 
     number: int
@@ -323,34 +299,29 @@ class HistorySummarized:
 # --- time and connection ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class TimePassed:
+class TimePassed(Struct, frozen=True):
     """An instant that `WakeAt` requested has come."""
 
 
-@dataclass(frozen=True, slots=True)
-class EventLoopStalled:
+class EventLoopStalled(Struct, frozen=True):
     """Our own event loop was blocked: events of that time are late, and their instants do not show it."""
 
     from_ms: int
     until_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionLost:
+class ConnectionLost(Struct, frozen=True):
     """The connection is lost, and the client may resume. Until then no audio comes in and nothing can be sent."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionResumed:
+class ConnectionResumed(Struct, frozen=True):
     """The client has resumed on another connection."""
 
     missed: tuple[tuple[int, int], ...] = ()
     """(turn, ms of its audio): what was sent and had not arrived. It has been sent again."""
 
 
-@dataclass(frozen=True, slots=True)
-class UserLeft:
+class UserLeft(Struct, frozen=True):
     """The session is over."""
 
     why: str

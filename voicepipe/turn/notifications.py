@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from voicepipe.turn.conversation import FunctionCall, Item, Message
 from voicepipe.turn.record.values import FailedStage, StageSpan
@@ -21,32 +22,28 @@ InterruptReason = Literal["stop_word", "words", "sustained", "client"]
 """Why speech over the agent's became an interruption."""
 
 
-@dataclass(frozen=True, slots=True)
-class InputSpeechStarted:
+class InputSpeechStarted(Struct, frozen=True):
     """The user began to speak; the item `item_id` will hold what is said."""
 
     item_id: str
     audio_start_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class InputSpeechStopped:
+class InputSpeechStopped(Struct, frozen=True):
     """The user's turn is over."""
 
     item_id: str
     audio_end_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class AudioCommitted:
+class AudioCommitted(Struct, frozen=True):
     """The user's audio has become the item `item_id`."""
 
     item_id: str
     previous_item_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class SilenceTimedOut:
+class SilenceTimedOut(Struct, frozen=True):
     """Neither side has spoken for the idle timeout. The silence between two positions in the user's audio will be the
     item.
     """
@@ -56,28 +53,24 @@ class SilenceTimedOut:
     audio_end_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class AudioCleared:
+class AudioCleared(Struct, frozen=True):
     """The audio that was not committed is dropped."""
 
 
-@dataclass(frozen=True, slots=True)
-class ItemAdded:
+class ItemAdded(Struct, frozen=True):
     """A whole item joined the conversation (on the wire: added, then done)."""
 
     item: Item
     previous_item_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class ItemRetrieved:
+class ItemRetrieved(Struct, frozen=True):
     """An item, in answer to the client's request."""
 
     item: Item
 
 
-@dataclass(frozen=True, slots=True)
-class ItemTruncated:
+class ItemTruncated(Struct, frozen=True):
     """An audio reply was cut to what the user heard."""
 
     item_id: str
@@ -85,23 +78,20 @@ class ItemTruncated:
     audio_end_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class ItemDeleted:
+class ItemDeleted(Struct, frozen=True):
     """An item left the conversation."""
 
     item_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class TranscriptDelta:
+class TranscriptDelta(Struct, frozen=True):
     """More text of the user's speech. Text sent before does not change."""
 
     item_id: str
     delta: str
 
 
-@dataclass(frozen=True, slots=True)
-class TranscriptDone:
+class TranscriptDone(Struct, frozen=True):
     """The whole transcript of this item."""
 
     item_id: str
@@ -109,16 +99,14 @@ class TranscriptDone:
     speech_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class TranscriptFailed:
+class TranscriptFailed(Struct, frozen=True):
     """The item could not be transcribed."""
 
     item_id: str
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseStarted:
+class ResponseStarted(Struct, frozen=True):
     """A reply is being generated."""
 
     response_id: str
@@ -126,8 +114,7 @@ class ResponseStarted:
     turn_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class OutputStarted:
+class OutputStarted(Struct, frozen=True):
     """An output item of the reply begins; deltas for it follow.
 
     `item` is an assistant message or a function call in progress.
@@ -138,23 +125,20 @@ class OutputStarted:
     previous_item_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class ToolApproved:
+class ToolApproved(Struct, frozen=True):
     """A call that the client has approved runs now, as an item of its own."""
 
     call: FunctionCall
     previous_item_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class ToolEnded:
+class ToolEnded(Struct, frozen=True):
     """A call that the server ran is over."""
 
     call: FunctionCall
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseEnded:
+class ResponseEnded(Struct, frozen=True):
     """The reply is over. Exactly one for each `ResponseStarted`."""
 
     response_id: str
@@ -172,16 +156,14 @@ class ResponseEnded:
     """As in the turn's record."""
 
 
-@dataclass(frozen=True, slots=True)
-class AgentDucked:
+class AgentDucked(Struct, frozen=True):
     """A user speaks over this reply: lower its volume. Sent only in sessions whose client supports it."""
 
     turn_id: str
     item_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class AgentUnducked:
+class AgentUnducked(Struct, frozen=True):
     """There was no interruption: restore the volume. Sent in the same sessions only."""
 
     turn_id: str
@@ -191,8 +173,7 @@ class AgentUnducked:
     """Time since the volume was lowered, in ms."""
 
 
-@dataclass(frozen=True, slots=True)
-class AgentInterrupted:
+class AgentInterrupted(Struct, frozen=True):
     """The user interrupted: the reply is over. Sent in the same sessions only."""
 
     turn_id: str
@@ -201,8 +182,7 @@ class AgentInterrupted:
     after_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class TurnMarked:
+class TurnMarked(Struct, frozen=True):
     """A mark of a running turn is known, or known more exactly. Sent only in sessions that watch their turns."""
 
     turn_id: str
@@ -211,8 +191,7 @@ class TurnMarked:
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class StageJudged:
+class StageJudged(Struct, frozen=True):
     """A stage of a running turn has taken this long. Sent in the same sessions only."""
 
     turn_id: str
@@ -220,8 +199,7 @@ class StageJudged:
     span: StageSpan
 
 
-@dataclass(frozen=True, slots=True)
-class ActionTaken:
+class ActionTaken(Struct, frozen=True):
     """An action was taken to save the budget. Sent in the same sessions only."""
 
     turn_id: str
@@ -229,8 +207,7 @@ class ActionTaken:
     action: str
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """A client's event was refused; the session goes on."""
 
     event_id: str | None

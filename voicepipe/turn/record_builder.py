@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from voicepipe.turn.commands import ReportOverrun, StoreRecord
 from voicepipe.turn.context import TurnContext

@@ -6,8 +6,9 @@ browser. Over REST `server.errors.redacted_error` does the same; API keys see ev
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from voicepipe.turn import notifications as a
 from voicepipe.turn.conversation import FunctionCall

@@ -5,8 +5,9 @@ Each has the `turn` and the `revision` of its reply; an event of an earlier revi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from voicepipe.turn.record.arm import NO_ARM, Arm
 from voicepipe.turn.record.values import KnowledgeUse, ModelAttempt
@@ -15,8 +16,7 @@ StageName = Literal["stt", "llm", "tts"]
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyEvent:
+class ReplyEvent(Struct, frozen=True):
     """An event of one revision of a turn's reply. A core that has dropped the revision ignores it."""
 
     turn: int
@@ -26,8 +26,7 @@ class ReplyEvent:
 # --- before the request -----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class KnowledgeSearched(ReplyEvent):
+class KnowledgeSearched(ReplyEvent, frozen=True):
     """The agent's documents were searched for this reply; the request to the LLM follows."""
 
     found: KnowledgeUse
@@ -36,35 +35,30 @@ class KnowledgeSearched(ReplyEvent):
 # --- LLM --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ModelRequested(ReplyEvent):
+class ModelRequested(ReplyEvent, frozen=True):
     """The request was sent to the LLM."""
 
     provider: str
 
 
-@dataclass(frozen=True, slots=True)
-class SpeechRequested(ReplyEvent):
+class SpeechRequested(ReplyEvent, frozen=True):
     """The reply was requested of a speech-to-speech model, which has the user's audio."""
 
     provider: str
 
 
-@dataclass(frozen=True, slots=True)
-class ModelConnected(ReplyEvent):
+class ModelConnected(ReplyEvent, frozen=True):
     """The request has a connection to its provider, reused or new."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelJoined(ReplyEvent):
+class ModelJoined(ReplyEvent, frozen=True):
     """The request was sent to another LLM too."""
 
     provider: str
     role: Literal["hedge", "replacement", "continuation"]
 
 
-@dataclass(frozen=True, slots=True)
-class ModelChosen(ReplyEvent):
+class ModelChosen(ReplyEvent, frozen=True):
     """One of several LLMs answers, or continues the answer."""
 
     provider: str
@@ -80,22 +74,19 @@ class ModelChosen(ReplyEvent):
     """The LLM that the answer waited for longer than for this one; empty: there was none."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelAttempted(ReplyEvent):
+class ModelAttempted(ReplyEvent, frozen=True):
     """One of the requests made for the answer is over, used or not."""
 
     attempt: ModelAttempt
 
 
-@dataclass(frozen=True, slots=True)
-class ModelTextReceived(ReplyEvent):
+class ModelTextReceived(ReplyEvent, frozen=True):
     """The LLM sent text; never empty."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallGrew(ReplyEvent):
+class CallGrew(ReplyEvent, frozen=True):
     """The LLM calls a function; `arguments` is the piece that came now, perhaps empty."""
 
     index: int
@@ -104,8 +95,7 @@ class CallGrew(ReplyEvent):
     arguments: str
 
 
-@dataclass(frozen=True, slots=True)
-class TokensCounted(ReplyEvent):
+class TokensCounted(ReplyEvent, frozen=True):
     """The tokens of the answer, as the provider counts them."""
 
     input_tokens: int
@@ -117,8 +107,7 @@ class TokensCounted(ReplyEvent):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFinished(ReplyEvent):
+class ModelFinished(ReplyEvent, frozen=True):
     """The LLM's answer is complete."""
 
     reason: FinishReason
@@ -127,8 +116,7 @@ class ModelFinished(ReplyEvent):
 # --- TTS --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class SynthesizerChanged(ReplyEvent):
+class SynthesizerChanged(ReplyEvent, frozen=True):
     """Another TTS speaks from here on than the one that is first in the settings."""
 
     provider: str
@@ -141,16 +129,14 @@ class SynthesizerChanged(ReplyEvent):
     """The TTS that the first audio waited for longer than for this one; empty: there was none."""
 
 
-@dataclass(frozen=True, slots=True)
-class SynthesizerConnected(ReplyEvent):
+class SynthesizerConnected(ReplyEvent, frozen=True):
     """The reply has a connection to its TTS provider, reused or new."""
 
     hidden_ms: int
     """How much of connecting was over when the reply began, in ms: the part that did not wait for the reply."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClauseHandedOver(ReplyEvent):
+class ClauseHandedOver(ReplyEvent, frozen=True):
     """A clause was given to the TTS."""
 
     clause: int
@@ -163,24 +149,21 @@ class ClauseHandedOver(ReplyEvent):
     """Number of characters as spoken; None: as many as are written."""
 
 
-@dataclass(frozen=True, slots=True)
-class SynthesisUnused(ReplyEvent):
+class SynthesisUnused(ReplyEvent, frozen=True):
     """A TTS was given this text in vain: another TTS was sooner."""
 
     provider: str
     n_chars: int
 
 
-@dataclass(frozen=True, slots=True)
-class CachedSpeechUsed(ReplyEvent):
+class CachedSpeechUsed(ReplyEvent, frozen=True):
     """The text was played from disk, without the TTS."""
 
     provider: str
     n_chars: int
 
 
-@dataclass(frozen=True, slots=True)
-class SoundArrived(ReplyEvent):
+class SoundArrived(ReplyEvent, frozen=True):
     """The TTS sent audio."""
 
     clause: int
@@ -192,30 +175,26 @@ class SoundArrived(ReplyEvent):
     """Where words of this audio begin, in all of the clause's audio."""
 
 
-@dataclass(frozen=True, slots=True)
-class SynthesisFinished(ReplyEvent):
+class SynthesisFinished(ReplyEvent, frozen=True):
     """All audio of the reply has come (a text-only reply has none, and posts this with its end)."""
 
 
 # --- output and failures ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class OutputSent(ReplyEvent):
+class OutputSent(ReplyEvent, frozen=True):
     """Output of the reply was written to the client's socket: audio, or text when `duration_ms` is 0."""
 
     duration_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class FillerSent(ReplyEvent):
+class FillerSent(ReplyEvent, frozen=True):
     """Audio of the filler that `SayFiller` requested was written to the client's socket."""
 
     duration_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class StageFailed(ReplyEvent):
+class StageFailed(ReplyEvent, frozen=True):
     """A provider of the reply refused, stalled or failed."""
 
     stage: StageName

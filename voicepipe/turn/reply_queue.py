@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from msgspec import structs
+
 from voicepipe.turn import events as e
 from voicepipe.turn import languages, model_input, record_builder, responses
 from voicepipe.turn.agent import AgentSide
@@ -242,7 +244,8 @@ class Answers:
         if in_band:
             self._drop_inaudible(now_ms)
         else:
-            event = replace(event, reply=replace(event.reply, server_tools=()))  # their results join the conversation
+            reply = replace(event.reply, server_tools=())  # their results join the conversation
+            event = structs.replace(event, reply=reply)
         refusal = self._refusal() if in_band else self._one_too_many(event.reply)
         if refusal:
             self._context.refuse(event.event_id, *refusal)

@@ -6,7 +6,9 @@ Events and items have the same content at every instant.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from voicepipe.turn import notifications as a
 from voicepipe.turn.commands import FinalizeReply

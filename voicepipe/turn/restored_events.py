@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from voicepipe.turn.conversation import Item
 from voicepipe.turn.record.values import TurnElsewhere
 from voicepipe.turn.settings import ReplySettings
 
 
-@dataclass(frozen=True, slots=True)
-class ConversationRestored:
+class ConversationRestored(Struct, frozen=True):
     """Another process had the session until now: its conversation goes on here. It comes before any turn."""
 
     items: tuple[Item, ...]
@@ -24,8 +23,7 @@ class ConversationRestored:
     """The `event_id` of the latest requests for a reply that were accepted there."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyRestored:
+class ReplyRestored(Struct, frozen=True):
     """Another process had begun this reply, or was requested to make it. Of several the first one comes first; each
     waits until no other reply of the conversation is made."""
 

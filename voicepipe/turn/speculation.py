@@ -8,8 +8,10 @@ spending anything, so speculation resumes as soon as it would have paid.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from voicepipe.turn.record import attribution
 from voicepipe.turn.record.values import Speculation

@@ -5,9 +5,10 @@ Which event may cause which move is in a table of the tests, `voicepipe.testing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
+
+from msgspec import Struct
 
 
 class UserState(Enum):
@@ -128,8 +129,7 @@ class OverlapState(Enum):
 State = TypeVar("State", UserState, AgentState)
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(Struct, frozen=True):
     """A move of one machine from one state to another, caused by that kind of event."""
 
     source: UserState | AgentState

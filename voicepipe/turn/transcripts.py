@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from voicepipe.turn import notifications as a
 from voicepipe.turn.commands import EndUtterance

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from msgspec import Struct
+
 from voicepipe.errors import ConfigError
 from voicepipe.turn.cost import CHARS_PER_TOKEN
 
@@ -21,8 +23,7 @@ OpenAI's code for that; its Realtime API publishes the behaviour and no code.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Truncation:
+class Truncation(Struct, frozen=True, kw_only=True):
     """A client's choice of what happens to a conversation that is longer than the LLM's window."""
 
     kind: Literal["auto", "disabled", "retention_ratio"] = "auto"

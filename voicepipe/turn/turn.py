@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec.structs import replace
 
 from voicepipe.turn.conversation import Message, OutputAudio, OutputText
 from voicepipe.turn.cost import TtsUsage, text_tokens

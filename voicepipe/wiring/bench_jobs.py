@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from voicepipe.bench import llm, stt, tts
 from voicepipe.bench.llm_prompts import read_prompts
@@ -30,8 +31,7 @@ MESSAGE_TOKENS: Final = 100
 """What a chat template adds to a request, at most. OpenAI's adds less than 10."""
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredRequest:
+class MeasuredRequest(Struct, frozen=True):
     """One request of a run."""
 
     latency_ms: float | None
@@ -43,8 +43,7 @@ class MeasuredRequest:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchJob:
+class BenchJob(Struct, frozen=True, kw_only=True):
     """One model of a scheduled bench."""
 
     bench: str

@@ -6,11 +6,13 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 import voicepipe
 from voicepipe.auth import tokens
@@ -60,8 +62,7 @@ CHAT_SLOTS: Final = "chat completions"
 AUDIO_SLOTS: Final = "requests for speech, transcription, translation or audio of items"
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerParts:
+class WorkerParts(Struct, frozen=True):
     """The parts that connect a worker with the others."""
 
     others: Workers
@@ -73,16 +74,14 @@ class WorkerParts:
         return self.others.link
 
 
-@dataclass(frozen=True, slots=True)
-class _Files:
+class _Files(Struct, frozen=True):
     """The files that are read once, at the start."""
 
     key_store: KeyStore
     tls: ssl.SSLContext | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Components:
+class Components(Struct, frozen=True, kw_only=True):
     """The components of a server beside what it holds open."""
 
     in_force: SettingsInForce

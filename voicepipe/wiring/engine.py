@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from voicepipe.config.settings import LOCAL, STAGES, Settings
 from voicepipe.providers.local import wire
@@ -19,8 +20,7 @@ WARM_S: Final = 30.0
 WHAT: Final[dict[wire.Stage, str]] = {"stt": "speech to text", "llm": "language model", "tts": "voice"}
 
 
-@dataclass(frozen=True, slots=True)
-class EngineUse:
+class EngineUse(Struct, frozen=True):
     """An engine process that the settings need."""
 
     socket_path: Path

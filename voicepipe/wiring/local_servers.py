@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import shlex
-from dataclasses import dataclass
 from typing import Final
 
 import aiohttp
@@ -26,8 +25,7 @@ _NOT_FOR_CHAT: Final = re.compile(
 """Names of models that cannot hold a conversation."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsualAddress:
+class UsualAddress(msgspec.Struct, frozen=True, kw_only=True):
     """The address at which a kind of server listens by default, from its own documentation."""
 
     title: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from voicepipe.cluster.resilient import Resilient
 from voicepipe.config.settings import STAGES, Settings
@@ -41,8 +42,7 @@ def log_turn(turn: StoredTurn) -> None:
     log_turn_closed(turn.record, turn.agent)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
+class Counts(Struct, frozen=True, kw_only=True):
     """The components that count. Calling it returns their current counts."""
 
     record_writer: RecordWriter

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from voicepipe.cluster.resilient import Resilient
 from voicepipe.cluster.response_store import ResponseStore
@@ -38,8 +39,7 @@ from voicepipe.wiring.tracing import tracing
 from voicepipe.wiring.webhooks import session_events_of, webhooks_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resources:
+class Resources(Struct, frozen=True, kw_only=True):
     """The open resources of a server, closed in the reverse order."""
 
     metrics: Metrics

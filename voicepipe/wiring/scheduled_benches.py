@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-import msgspec
+from msgspec.structs import replace
 
 from voicepipe.bench.compare import Interval, percentile
 from voicepipe.bench.scheduled.drift import FIGURES, DriftRule, FigureChange, changes
@@ -149,7 +149,7 @@ class ScheduledBenches:
         left_usd = min(schedule.usd_per_day - paid.day_usd, schedule.usd_per_month - paid.month_usd)
         if job.run_usd > left_usd and job.run_usd > 0:
             why = f"it may cost {job.run_usd:.6f} USD, and {max(0.0, left_usd):.6f} USD are left"
-            run = msgspec.structs.replace(began, result="over_cap", usd=0.0, why=why)
+            run = replace(began, result="over_cap", usd=0.0, why=why)
         else:
             await asyncio.to_thread(log.write, began)
             run = await self._measured(job, began)
@@ -167,7 +167,7 @@ class ScheduledBenches:
 
         failure = await failure_of(job.stage, job.model, work())
         if failure is not None:  # the whole run broke: what it has used is not known
-            return msgspec.structs.replace(began, result="failed", why=failure.why)
+            return replace(began, result="failed", why=failure.why)
         errors = [each.error for each in results if each.error]
         latencies_ms = tuple(round(each.latency_ms, 2) for each in results if each.latency_ms is not None)
         n_unmeasured = job.requests - len(results)
@@ -176,7 +176,7 @@ class ScheduledBenches:
         why = errors[0] if errors else ""
         if latencies_ms and not is_measured:
             why = f"{len(latencies_ms)} of {len(results)} requests were answered; {why or 'the others had no latency'}"
-        return msgspec.structs.replace(
+        return replace(
             began,
             result="measured" if is_measured else "failed",
             usd=known_usd + n_unmeasured * job.request_usd,

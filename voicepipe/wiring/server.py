@@ -6,10 +6,11 @@ import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct
 
 from voicepipe.audio.blas import compute_on_one_thread
 from voicepipe.auth import tokens
@@ -46,8 +47,7 @@ def _silent(line: str) -> None:
     """Drop a progress line."""
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
+class Running(Struct, frozen=True):
     """A running server."""
 
     base_url: str

@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, get_type_hints
 
+from msgspec import structs
+
 from voicepipe import clock
 from voicepipe.agents.interpreter import instructions_between, languages_between
 from voicepipe.config.agents import AgentSettings
@@ -97,7 +99,7 @@ class Sessions:
 
     def _stages_of(self, settings: Settings, stages: Stages) -> dict[str, SessionStages]:
         return {
-            name: replace(
+            name: structs.replace(
                 stages.of_agent(name),
                 knowledge=self._knowledge.get(name),
                 redact_for_llm=kinds_of(agent.redact_for_llm, key=f"agents.{name}.redact_for_llm"),
@@ -124,8 +126,8 @@ class Sessions:
         grant's first agent with the grant's settings."""
         stages = self._stages[agent]
         taken = {tool.facts.tool.name for tool in stages.tools}
-        stages = replace(stages, tools=(*stages.tools, *self._all_stages.mcp_tools_of(agent, taken)))
-        config = replace(
+        stages = structs.replace(stages, tools=(*stages.tools, *self._all_stages.mcp_tools_of(agent, taken)))
+        config = structs.replace(
             config_of(self._settings.agents[agent], grant),
             context_tokens=self._settings.context_tokens(agent),
             server_tools=tuple(tool.facts for tool in stages.tools),
@@ -148,7 +150,7 @@ class Sessions:
 
     def _hooks_in_python(self, grant: SessionGrant, agent: str) -> AgentHooks | None:
         python = self._settings.python_agents.get(agent)
-        session = replace(session_of(grant), agent=agent)
+        session = structs.replace(session_of(grant), agent=agent)
         if python is None:
             return None
         variables = [name for name, _ in self._settings.agents[agent].variables]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from voicepipe.auth.apikeys import ApiKeys, KeyRow
 from voicepipe.cluster.port import SharedKeys
@@ -78,4 +79,4 @@ def _read(id_: str, body: bytes, revoked_at_s: int | None) -> KeyRow | None:
     instants_s = (row.created_at_s, row.revoked_at_s or 0, revoked_at_s or 0)
     if row.id != id_ or not all(0 <= each <= LATEST_S for each in instants_s):
         return None
-    return row if revoked_at_s is None else msgspec.structs.replace(row, revoked_at_s=revoked_at_s)
+    return row if revoked_at_s is None else replace(row, revoked_at_s=revoked_at_s)

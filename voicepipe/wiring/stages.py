@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import structs
+
 from voicepipe.agents.mcp_server import McpConnection
 from voicepipe.config.settings import GGUF, LOCAL, STAGES, Settings
 from voicepipe.config.speech_vendors import for_stage
@@ -112,7 +114,7 @@ class Stages:
             made = factory(connection.kind, stage, key=key)(spec, connection)
             made = limited(stage, made, self._settings.provider_limits)
             if stage == "stt" and not connection.telephone_audio:
-                made.capabilities = replace(made.capabilities, telephone=frozenset())
+                made.capabilities = structs.replace(made.capabilities, telephone=frozenset())
             if stage == "tts" and self._sounds is not None:
                 made = CachedSynthesizer(made, self._sounds, settings=_sounds_like(connection))
             self._made[stage, spec] = made

@@ -11,9 +11,10 @@ import io
 import pickle
 import socket
 import sys
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
+
+from msgspec import Struct
 
 from voicepipe.config.reader import SettingsReader
 from voicepipe.config.settings import Settings
@@ -29,8 +30,7 @@ from voicepipe.wiring.serve import exempt_from_gc, loop_factory, stop_signals
 from voicepipe.wiring.server import Running, running
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerStart:
+class WorkerStart(Struct, frozen=True, kw_only=True):
     """All that a worker needs at its start."""
 
     settings: Settings | None

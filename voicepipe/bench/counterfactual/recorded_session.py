@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import median_low
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from voicepipe.errors import VoicepipeError
 from voicepipe.telemetry.journal.format import JournalFile

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from voicepipe.bench.counterfactual.changes import NO_CHANGES, Changes
 from voicepipe.bench.counterfactual.recorded_session import (

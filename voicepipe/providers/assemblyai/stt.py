@@ -10,11 +10,12 @@ are in none of them.
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlencode
 
 import msgspec
+from msgspec.structs import replace
 
 from voicepipe.audio.encoding import MULAW, AudioEncoding, FormatName
 from voicepipe.ports.transcriber import Transcriber, TranscriberCapabilities, TranscriptionOptions, TranscriptStream

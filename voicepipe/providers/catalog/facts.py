@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Any, Final
@@ -19,8 +18,7 @@ _DATED: Final = re.compile(r"-(20\d{6}|20\d\d-\d\d-\d\d|latest)$")
 """Suffix of a name that pins a model's date: `claude-haiku-4-5-20251001`, `gpt-5-mini-2025-08-07`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedSpeed:
+class PublishedSpeed(msgspec.Struct, frozen=True, kw_only=True):
     """The speed of a model in one publication; what it leaves out is None."""
 
     ttft_p50_ms: int | None = None
@@ -29,8 +27,7 @@ class PublishedSpeed:
     """The publication."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelFacts:
+class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Facts about one model at one provider; unknown ones are None. Figures are published by others, not measured
     here."""
 
@@ -87,14 +84,13 @@ class ModelFacts:
         return None if self.price is None else self.price.cost_usd(*tokens)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestRule:
+class RequestRule(msgspec.Struct, frozen=True):
     """Request rules for some of a provider's models."""
 
     models: tuple[str, ...]
     """Shell patterns of the models' names."""
 
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """Merged into the request."""
 
     refuses: tuple[str, ...] = ()
@@ -108,8 +104,7 @@ class RequestRule:
         return any(fnmatchcase(model, pattern) for pattern in self.models)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProviderFacts:
+class ProviderFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A vendor: its address and its request rules."""
 
     name: str
@@ -152,7 +147,7 @@ class ProviderFacts:
     """Options of its adapter."""
 
     when: tuple[RequestRule, ...] = ()
-    models: Mapping[str, ModelFacts] = field(default_factory=lambda: MappingProxyType({}))
+    models: Mapping[str, ModelFacts] = msgspec.field(default_factory=lambda: MappingProxyType({}))
 
     def owns(self, base_url: str) -> bool:
         """Return whether the server at `base_url` is this vendor's."""
@@ -183,11 +178,10 @@ class ProviderFacts:
         return tuple(pair for pair in made if pair[1])
 
 
-@dataclass(frozen=True, slots=True)
-class Catalog:
+class Catalog(msgspec.Struct, frozen=True):
     """Vendors by name."""
 
-    providers: Mapping[str, ProviderFacts] = field(default_factory=lambda: MappingProxyType({}))
+    providers: Mapping[str, ProviderFacts] = msgspec.field(default_factory=lambda: MappingProxyType({}))
 
     def provider(self, name: str) -> ProviderFacts | None:
         """Return one vendor, or None for an unknown name."""

@@ -6,13 +6,13 @@ import difflib
 import functools
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar, get_type_hints
 
 import msgspec
+from msgspec.structs import replace
 
 from voicepipe.errors import ConfigError
 from voicepipe.providers.built_in import PACKAGES
@@ -88,7 +88,7 @@ def _provider(
     name: str, row: Mapping[str, Any], start: ProviderFacts | None, sources: Mapping[str, str], at: str
 ) -> ProviderFacts:
     hints = get_type_hints(ProviderFacts)
-    _known(row, [field.name for field in fields(ProviderFacts) if field.name != "name"], at)
+    _known(row, [each for each in ProviderFacts.__struct_fields__ if each != "name"], at)
     changes: dict[str, Any] = {
         key: _convert(value, hints[key], f"{at}.{key}")
         for key, value in row.items()
@@ -112,7 +112,7 @@ def _provider(
 
 
 def _rule(row: Mapping[str, Any], at: str) -> RequestRule:
-    _known(row, [field.name for field in fields(RequestRule)], at)
+    _known(row, RequestRule.__struct_fields__, at)
     if "models" not in row:
         raise ConfigError(f"{at}.models: expected patterns of names, got nothing")
     hints = get_type_hints(RequestRule)
@@ -129,9 +129,8 @@ def _model(name: str, row: Mapping[str, Any], sources: Mapping[str, str], at: st
     for key in ("source", "figures"):
         if key in row:
             read[_MODEL_FIELDS[key]] = sources.get(row[key], row[key])
-    read["other_figures"] = tuple(
-        replace(speed, figures=sources.get(speed.figures, speed.figures)) for speed in read.get("other_figures", ())
-    )
+    others = read.get("other_figures", ())
+    read["other_figures"] = tuple(replace(speed, figures=sources.get(speed.figures, speed.figures)) for speed in others)
     if ("ttft_p50_ms" in row or "tokens_per_s" in row) and "figures" not in row:
         raise ConfigError(f"{at}.figures: expected where its speed was published, got nothing")
     if ("input_usd" in row) != ("output_usd" in row):

@@ -9,7 +9,8 @@ and DATA Errors". Facts marked `unverified` are in none of them.
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from voicepipe.ports.transcriber import Transcriber, TranscriberCapabilities, TranscriptionOptions, TranscriptStream
 from voicepipe.providers.deepgram import flux

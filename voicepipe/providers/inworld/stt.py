@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
 from typing import Any
 from typing import Final as Constant
 
 import msgspec
 import pybase64
+from msgspec.structs import replace
 
 from voicepipe.audio.encoding import AudioEncoding
 from voicepipe.errors import ConfigError

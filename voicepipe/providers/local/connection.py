@@ -7,7 +7,6 @@ import itertools
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -23,8 +22,7 @@ _RETRY_CONNECT_S: Final = 0.02
 _numbers = itertools.count()
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(msgspec.Struct, frozen=True):
     """The address of the engine for one stage's adapter, with its timeouts."""
 
     stage: wire.Stage

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 Messages = tuple[tuple[str, str], ...]
 """(role, text) pairs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LlmProfile:
+class LlmProfile(Struct, frozen=True, kw_only=True):
     """The limits of a local LLM, and the examples that it gets."""
 
     context_tokens: int

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from voicepipe.audio.silence_trim import quietest_cut
 from voicepipe.errors import StageError
@@ -100,8 +101,7 @@ class _Utterance:
     rest_samples: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Flush:
+class _Flush(Struct, frozen=True):
     """A flush, with the utterance as it was at that time."""
 
     utterance: int

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from dataclasses import dataclass
 from functools import cache
 from typing import Final
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from voicepipe import clock
 
@@ -17,8 +18,7 @@ TIMEOUT_S: Final = 3.0
 TLS_SCHEMES: Final = ("https", "wss")
 
 
-@dataclass(frozen=True, slots=True)
-class Distance:
+class Distance(Struct, frozen=True):
     """The way to an address: the shortest of several tries, since what is longer is the machine or a queue."""
 
     round_trip_ms: float

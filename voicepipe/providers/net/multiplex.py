@@ -32,8 +32,7 @@ HELD = 32
 """Messages of the active context that wait to be read; a vendor's hold 20 to 200 ms of audio each."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharingRules:
+class SharingRules(msgspec.Struct, frozen=True, kw_only=True):
     """A vendor's rules for sharing its WebSockets."""
 
     line: SocketRules
@@ -52,8 +51,7 @@ class SharingRules:
     """A WebSocket of this age takes no further turn; less than the vendor's own limit by the longest turn."""
 
 
-@dataclass(frozen=True, slots=True)
-class Note(Generic[B]):
+class Note(msgspec.Struct, Generic[B], frozen=True):
     """A vendor's message, and its context."""
 
     context: str | None

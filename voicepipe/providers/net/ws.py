@@ -14,8 +14,8 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
+from msgspec import Struct
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 from websockets.protocol import State
@@ -54,8 +54,7 @@ _QUIET = logging.getLogger(f"{__name__}.wire")
 _QUIET.setLevel(logging.WARNING)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SocketRules:
+class SocketRules(Struct, frozen=True, kw_only=True):
     """A vendor's rules for using its WebSocket."""
 
     encoding: AudioEncoding = PCM_16KHZ

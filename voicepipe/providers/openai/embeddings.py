@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from voicepipe.knowledge.vectors import Vectors, unit
 from voicepipe.protocol.embeddings import EmbeddingRequest, ProviderEmbeddings
@@ -65,7 +66,7 @@ class OpenAiEmbedder:
         Raises:
             StageError: the vendor refused, stalled or broke, or sent something else.
         """
-        written = msgspec.json.encode(msgspec.structs.replace(request, model=self._model))
+        written = msgspec.json.encode(replace(request, model=self._model))
         async with http.post(self._address, "/embeddings", json=written) as answer:
             body = await answer.body(limit_bytes=ANSWER_BYTES)
         try:

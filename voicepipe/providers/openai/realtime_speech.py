@@ -12,9 +12,10 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 from urllib.parse import urlencode
+
+from msgspec import Struct
 
 from voicepipe.audio.encoding import AudioEncoding
 from voicepipe.audio.samples import PcmJoiner
@@ -53,8 +54,7 @@ REASONS: Final[dict[str, Literal["length", "content_filter"]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RealtimeDialect:
+class RealtimeDialect(Struct, frozen=True, kw_only=True):
     """The differences of one vendor's protocol."""
 
     path: Callable[[str], str]

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from voicepipe.ports.model import Called, Content, Message, ModelRequest, Returned, Text
 from voicepipe.turn.endpointing.completeness import same_words
 
@@ -31,8 +33,7 @@ class HistoryEntry:
     """It was deleted; an item that is reported for it later is to be deleted too."""
 
 
-@dataclass(frozen=True, slots=True)
-class Truncation:
+class Truncation(Struct, frozen=True):
     """An answer of which only the beginning was played."""
 
     entry: HistoryEntry
@@ -40,8 +41,7 @@ class Truncation:
     """How much of its audio was played, in ms."""
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryChanges:
+class HistoryChanges(Struct, frozen=True):
     """The changes that the vendor needs before an answer."""
 
     deleted: tuple[HistoryEntry, ...]

@@ -9,9 +9,9 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from voicepipe.audio.timed_words import TimedWord
 from voicepipe.errors import StageError
@@ -23,8 +23,7 @@ UNREAD_TEXTS = 16
 """Maximum number of unread texts; beyond it the requests' tasks wait with their answers, which are small."""
 
 
-@dataclass(frozen=True, slots=True)
-class Transcribed:
+class Transcribed(Struct, frozen=True):
     """The answer to one request."""
 
     text: str

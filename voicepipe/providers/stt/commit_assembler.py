@@ -10,21 +10,21 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal
 
+from msgspec import Struct
+
 from voicepipe.ports.transcriber import Final, Interim, TranscriptEvent
 
 REMEMBERED_COMMITS = 64
 """Maximum number of flushes that wait for an answer, the latest ones; the core flushes at most three times a turn."""
 
 
-@dataclass(frozen=True, slots=True)
-class Partial:
+class Partial(Struct, frozen=True):
     """The vendor's interim text of the oldest segment without a final text: the whole segment, may change."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(Struct, frozen=True):
     """The whole text of a segment. It answers the oldest commit, or none if the vendor ended the segment itself."""
 
     text: str

@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from voicepipe import clock
 from voicepipe.errors import StageError, StageTimeout
@@ -49,8 +51,7 @@ class Reader(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamRules:
+class StreamRules(Struct, frozen=True, kw_only=True):
     """Rules for a vendor's live STT."""
 
     line: SocketRules

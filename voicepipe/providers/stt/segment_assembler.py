@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from voicepipe.audio.timed_words import TimedWord
 from voicepipe.ports.transcriber import EndOfTurn, Final, Interim, TranscriptEvent
 
@@ -21,8 +23,7 @@ WAITING_FLUSHES = 64
 """Maximum number of flushes that wait for an answer, the latest ones; the core flushes at most three times a turn."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Margins:
+class Margins(Struct, frozen=True, kw_only=True):
     """Tolerances of positions, in samples."""
 
     lead: int
@@ -35,8 +36,7 @@ class Margins:
     """Amount of audio up to which a vendor may leave a request for the final text unanswered."""
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(Struct, frozen=True):
     """A word and its position."""
 
     start: int
@@ -46,8 +46,7 @@ class Word:
     """The vendor's label of who said it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
+class Segment(Struct, frozen=True, kw_only=True):
     """A vendor's transcript of a stretch of the audio."""
 
     start: int

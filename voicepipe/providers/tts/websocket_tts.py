@@ -11,10 +11,10 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 import pybase64
+from msgspec import Struct
 
 from voicepipe import clock
 from voicepipe.audio.samples import PcmJoiner
@@ -41,22 +41,19 @@ def pcm_of(address: ProviderAddress, data: str) -> bytes:
         raise failures.broken(address, f"expected base64, got {len(data)} characters ({error})") from None
 
 
-@dataclass(frozen=True, slots=True)
-class Sound:
+class Sound(Struct, frozen=True):
     """More of the clause's audio: little-endian PCM16 at the port's rate, cut anywhere."""
 
     pcm: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Words:
+class Words(Struct, frozen=True):
     """Start times of the clause's words, from its beginning; sent before or with the audio that contains them."""
 
     words: tuple[WordTime, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ClauseOver:
+class ClauseOver(Struct, frozen=True):
     """The clause has no more audio."""
 
 

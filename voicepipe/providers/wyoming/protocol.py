@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -31,8 +30,7 @@ EVENT_BYTES: Final = 1 << 20
 """Maximum length of a line, of its data and of its audio."""
 
 
-@dataclass(frozen=True, slots=True)
-class WyomingEvent:
+class WyomingEvent(msgspec.Struct, frozen=True):
     """An event."""
 
     type: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final, Protocol
+
+from msgspec.structs import replace
 
 from voicepipe import clock
 from voicepipe.errors import StageBroken, StageError

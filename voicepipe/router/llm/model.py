@@ -6,9 +6,11 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from voicepipe import clock
 from voicepipe.errors import ConfigError, StageRefused
@@ -25,8 +27,7 @@ MAX_REQUESTED_POOLS: Final = 64
 """Pools that requests name with their own `models`; when full, the oldest is dropped."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Routes:
+class Routes(Struct, frozen=True, kw_only=True):
     """The state that all routed models of a server share."""
 
     pools: Mapping[str, Pool]

@@ -7,7 +7,8 @@ So a slower model comes back too: the router probes it once each time that its c
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from voicepipe import clock
 from voicepipe.errors import StageTimeout

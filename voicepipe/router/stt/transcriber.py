@@ -6,8 +6,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
+
+from msgspec import Struct
 
 from voicepipe import clock
 from voicepipe.audio.encoding import TelephoneFormat
@@ -38,8 +40,7 @@ PIECE_MS = 100
 """The length of the pieces in which an utterance is replayed."""
 
 
-@dataclass(frozen=True, slots=True)
-class TranscriberCandidate:
+class TranscriberCandidate(Struct, frozen=True):
     """A transcriber that may replace others."""
 
     candidate: Candidate

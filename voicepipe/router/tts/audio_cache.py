@@ -14,7 +14,6 @@ import struct
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -48,8 +47,7 @@ _HEAD_BYTES: Final = len(_MAGIC) + hashlib.sha256().digest_size
 _SUFFIX, _BEGUN = ".sound", ".part"
 
 
-@dataclass(frozen=True, slots=True)
-class CachedAudio:
+class CachedAudio(msgspec.Struct, frozen=True):
     """A clause's audio, int16 at `RATE_HZ`, (n_samples,), and when its words begin."""
 
     samples: Samples

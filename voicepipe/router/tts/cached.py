@@ -11,11 +11,11 @@ import hashlib
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
-from dataclasses import replace
 from typing import Final
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from voicepipe.ports.provider_events import CachedSpeech
 from voicepipe.ports.synthesizer import RATE_HZ, Speech, SpeechEvent, Spoken, Synthesizer, Voice, WordTime

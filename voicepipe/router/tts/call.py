@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, Protocol
+
+from msgspec import Struct, structs
 
 from voicepipe.errors import StageBroken, StageError
 from voicepipe.ports.synthesizer import Speech, SpeechEvent, Spoken, Synthesizer, Voice
@@ -16,8 +18,7 @@ MAX_WAITING: Final = 32
 """Pieces of audio that are not yet taken. Full: the synthesizer is not read until a piece is taken."""
 
 
-@dataclass(frozen=True, slots=True)
-class SynthesizerCandidate:
+class SynthesizerCandidate(Struct, frozen=True):
     """A synthesizer that may replace others."""
 
     candidate: Candidate
@@ -113,5 +114,5 @@ class SynthesizerCall(RacingCall[Spoken]):
         """Return the audio with the turn's own clause numbers and times."""
         words = spoken.words
         if spoken.clause == 0 and self._played_ms:
-            words = tuple(replace(word, start_ms=word.start_ms + self._played_ms) for word in words)
-        return replace(spoken, clause=self._clause + spoken.clause, words=words)
+            words = tuple(structs.replace(word, start_ms=word.start_ms + self._played_ms) for word in words)
+        return structs.replace(spoken, clause=self._clause + spoken.clause, words=words)

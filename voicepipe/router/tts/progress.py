@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from voicepipe.audio.samples import first_audible
 from voicepipe.ports.synthesizer import RATE_HZ, Spoken, WordTime
@@ -18,8 +19,7 @@ WORD_MS: Final = 250
 """A word of which less than this was played is repeated: a whole word takes 400 ms at 150 words a minute."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rest:
+class Rest(Struct, frozen=True):
     """The position at which another synthesizer continues."""
 
     clause: int

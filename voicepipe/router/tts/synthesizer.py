@@ -6,8 +6,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from voicepipe import clock
 from voicepipe.errors import StageError, StageTimeout

@@ -6,9 +6,10 @@ import functools
 import html
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
@@ -33,8 +34,7 @@ _DRAWING: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Struct, frozen=True):
     """A heading of a page and the text below it, as the search reads it."""
 
     page: str
@@ -55,8 +55,7 @@ class Section:
         return " ".join(self.text[start : start + EXCERPT_CHARS].split())
 
 
-@dataclass(frozen=True, slots=True)
-class RenderedPage:
+class RenderedPage(Struct, frozen=True):
     """A rendered page."""
 
     name: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
 from typing import Annotated, Final
 
 import msgspec
@@ -57,6 +56,6 @@ async def list_experiments(request: web.Request) -> web.Response:
         raise AuthError("Figures of a project are for API keys.", code="api_key_required", status=403)
     query = stats_query(request.query, now_ms=unix_ms())
     turns = await context.turns.by_arm(principal.requested_project(request.query.get("project")), query)
-    data = [asdict(each) for each in await asyncio.to_thread(experiments, turns)]
+    data = [msgspec.to_builtins(each) for each in await asyncio.to_thread(experiments, turns)]
     between = {"since_ms": query.since_ms, "until_ms": query.until_ms}
     return json_answer({"object": "list", **between, "data": data})

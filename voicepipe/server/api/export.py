@@ -7,11 +7,11 @@ import csv
 import io
 from codecs import BOM_UTF8
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
 from aiohttp import web
+from msgspec.structs import replace
 
 from voicepipe.auth.scopes import TURNS
 from voicepipe.errors import ProtocolError, VoicepipeError

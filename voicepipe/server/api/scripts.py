@@ -12,9 +12,10 @@ import gzip
 import hashlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 ENTRIES: Final = ("voicepipe-call.js", "voicepipe.js")
 """Scripts that are served with all that they import."""
@@ -31,8 +32,7 @@ _EXPORTS: Final = re.compile(r"^export \{([^}]*)\};$", re.MULTILINE)
 _ELSE: Final = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class ServedScript:
+class ServedScript(Struct, frozen=True):
     """A script as it is served."""
 
     plain: bytes

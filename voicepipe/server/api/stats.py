@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
+import msgspec
 from aiohttp import web
 
 from voicepipe.auth.scopes import TURNS
@@ -26,7 +26,7 @@ async def stats(request: web.Request) -> web.Response:
     query = stats_query(request.query, now_ms=unix_ms())
     summed = await context.turns.stats(principal.requested_project(request.query.get("project")), query)
     between = {"since_ms": query.since_ms, "until_ms": query.until_ms}
-    return json_answer({"object": "voicepipe.stats", **between, **asdict(summed)})
+    return json_answer({"object": "voicepipe.stats", **between, **msgspec.to_builtins(summed)})
 
 
 async def list_sessions(request: web.Request) -> web.Response:

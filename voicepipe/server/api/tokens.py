@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 from aiohttp import web
+from msgspec.structs import replace
 
 from voicepipe.auth.claims import Limits
 from voicepipe.auth.identify import check_may_mint
@@ -80,9 +81,7 @@ async def talk_token(request: web.Request) -> web.Response:
     requested = read_secret_request(await read_body(request))
     extension = TokenRequest(identity="talk page", scopes=(REALTIME, TURNS), limits=Limits(origins=(origin,)))
     life = requested.expires_after or ExpiresAfter(seconds=TALK_LIFE_S)
-    minted = await context.token_issuer.mint(
-        OPEN_PROJECT, msgspec.structs.replace(requested, expires_after=life, voicepipe=extension)
-    )
+    minted = await context.token_issuer.mint(OPEN_PROJECT, replace(requested, expires_after=life, voicepipe=extension))
     return _json(
         _published_fields(minted) | {"voicepipe": {"token_id": minted.token_id, "agents": context.agent_choices()}}
     )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 from aiohttp import web
+from msgspec.structs import replace
 
 from voicepipe.auth.scopes import TURNS
 from voicepipe.errors import ProtocolError

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from voicepipe.ports.model import Function, Message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerRequest:
+class AnswerRequest(Struct, frozen=True, kw_only=True):
     """A validated request in the form of the model's port. It has the fields that both endpoints have."""
 
     model: str

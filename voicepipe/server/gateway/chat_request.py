@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from voicepipe.auth.claims import Claims
 from voicepipe.auth.request_credentials import Handshake
@@ -30,8 +31,7 @@ from voicepipe.server.gateway.chat_token_policy import apply_token_policy, check
 from voicepipe.server.gateway.default_models import route_of
 
 
-@dataclass(frozen=True, slots=True)
-class RoutedRequest:
+class RoutedRequest(Struct, frozen=True):
     """A request to a model, and its route."""
 
     route: ChatRoute

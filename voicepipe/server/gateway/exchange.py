@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from aiohttp import web
+from msgspec import Struct
 
 from voicepipe.clock import loop_s, monotonic_ms
 from voicepipe.errors import AuthError, StageError, StageTimeout
@@ -59,8 +59,7 @@ class RunningAnswer:
         return StageTimeout(self._stage, provider=spec, why=f"no end within {self._max_s} s", retryable=False)
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerResult:
+class AnswerResult(Struct, frozen=True):
     """The result of an answer, for the log and the limits."""
 
     cost_usd: float | None

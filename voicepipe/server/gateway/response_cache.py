@@ -13,7 +13,6 @@ from array import array
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final, Literal, Protocol
 
@@ -57,8 +56,7 @@ class AnswerUsage(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class CachedResponse:
+class CachedResponse(msgspec.Struct, frozen=True):
     """An answer of a provider."""
 
     spec: str

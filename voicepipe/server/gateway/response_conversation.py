@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -30,8 +29,7 @@ MAX_BYTES: Final = 4 << 20
 """Maximum size of the earlier responses that one request reads, as of a body."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestConversation:
+class RequestConversation(msgspec.Struct, frozen=True):
     """The items of a request."""
 
     earlier: tuple[Item, ...]

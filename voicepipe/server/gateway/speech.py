@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
 from aiohttp import web
+from msgspec import Struct
 
 from voicepipe.audio.encode_stream import FORMATS
 from voicepipe.auth.scopes import AUDIO
@@ -56,8 +56,7 @@ async def speech(request: web.Request) -> web.StreamResponse:
         return await Exchange("speech", id_, requested.model, slot, context).run(responder)
 
 
-@dataclass(frozen=True, slots=True)
-class _ResolvedSpeech:
+class _ResolvedSpeech(Struct, frozen=True):
     """The requested route, voice and format."""
 
     route: SpeechRoute

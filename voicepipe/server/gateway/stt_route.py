@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from aiohttp import web
+from msgspec import Struct
 
 from voicepipe.ports.transcriber import TranscriptionOptions
 from voicepipe.protocol.audio_rest_transcription import TranscriptionRequest
@@ -17,8 +16,7 @@ from voicepipe.server.gateway.default_models import route_of
 from voicepipe.server.gateway.token_policy import check_may_reach, field_locked, token_session
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedStt:
+class ResolvedStt(Struct, frozen=True):
     """The requested route and transcription options."""
 
     route: TranscriptionRoute

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from voicepipe.auth.claims import Claims
 from voicepipe.auth.request_credentials import Handshake
@@ -41,8 +42,7 @@ def check_may_reach(
         raise AuthError(why, code="price_unknown", status=403)
 
 
-@dataclass(frozen=True, slots=True)
-class TokenSession:
+class TokenSession(Struct, frozen=True):
     """The session that a client secret would start, for a request without a session."""
 
     session: SessionConfig

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from aiohttp import web
+from msgspec import structs
 
 from voicepipe.errors import ProtocolError
 from voicepipe.protocol.audio_rest_diarized import Speakers, SpeakerSegment
@@ -62,7 +63,7 @@ def _with_times(stt: ResolvedStt, requested: TranscriptionRequest, upload: Uploa
     if speakers and not stt.route.transcriber.capabilities.speakers:
         others = [each.name for each in _others(upload) if each.transcriber.capabilities.speakers]
         raise _not_served("speakers", others, stt.route.name, "response_format")
-    return replace(stt, options=replace(stt.options, word_times=words, speakers=speakers))
+    return structs.replace(stt, options=replace(stt.options, word_times=words, speakers=speakers))
 
 
 def _others(upload: UploadedRecording) -> Iterable[TranscriptionRoute]:

@@ -10,6 +10,7 @@ import secrets
 from dataclasses import replace
 
 from aiohttp import web
+from msgspec import structs
 
 from voicepipe.auth.scopes import CHAT
 from voicepipe.protocol.audio_rest_transcript import Transcript, TranscriptPiece, whole_answer
@@ -33,11 +34,11 @@ async def translations(request: web.Request) -> web.StreamResponse:
         resolved = await resolve_stt(request, upload.principal, requested, upload.context, any_language=True)
         translator = None
         if resolved.route.transcriber.capabilities.translates:
-            resolved = replace(resolved, options=replace(resolved.options, to_english=True))
+            resolved = structs.replace(resolved, options=replace(resolved.options, to_english=True))
         else:
             translator = _translator(request, requested, resolved, upload)
             if requested.prompt is not None:  # the prompt is English, and about the translation
-                resolved = replace(resolved, options=replace(resolved.options, prompt=None))
+                resolved = structs.replace(resolved, options=replace(resolved.options, prompt=None))
         id_ = f"translation-{secrets.token_hex(16)}"
         async with upload.transcription(resolved) as transcription:
             responder = _TranslationResponder(id_, requested, transcription, translator)
@@ -99,7 +100,7 @@ class _TranslationResponder:
     async def _in_english(self, piece: TranscriptPiece) -> TranscriptPiece:
         if self._translator is None or (piece.language or "").lower().partition("-")[0] == "en":
             return piece
-        return replace(piece, text=await self._translator.translate(piece.text))
+        return structs.replace(piece, text=await self._translator.translate(piece.text))
 
     def _llm(self) -> str | None:
         return None if self._translator is None else self._translator.spec

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Final
 
 from aiohttp import web
+from msgspec import Struct
 
 from voicepipe.auth.scopes import AUDIO
 from voicepipe.server.authenticate import Principal
@@ -23,8 +23,7 @@ MAX_DURATION_S: Final = 7_200
 """Maximum length of one file's audio: 25 MB of compressed speech may be many hours."""
 
 
-@dataclass(frozen=True, slots=True)
-class UploadedRecording:
+class UploadedRecording(Struct, frozen=True):
     """A request with a file and a slot."""
 
     fields: Mapping[str, Sequence[str]]

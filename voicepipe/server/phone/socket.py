@@ -6,7 +6,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -51,8 +50,7 @@ _DTMF_ITEM: Final = ""
 """The item of the agent's DTMF, which is no part of the conversation."""
 
 
-@dataclass(frozen=True, slots=True)
-class _QueuedOutput:
+class _QueuedOutput(msgspec.Struct, frozen=True):
     """Output for the carrier that waits behind audio that the carrier has not played."""
 
     mark: str

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class ListedSessions:
+
+class ListedSessions(Struct, frozen=True):
     """Open sessions."""
 
     rows: list[dict[str, Any]]

@@ -6,7 +6,6 @@ import asyncio
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, Protocol
 
@@ -38,8 +37,7 @@ TURNS_KNOWN: Final = 64
 """Turns whose records may still be renewed."""
 
 
-@dataclass(frozen=True, slots=True)
-class _TurnFigures:
+class _TurnFigures(msgspec.Struct, frozen=True):
     """Figures of one turn that are added up."""
 
     over: bool

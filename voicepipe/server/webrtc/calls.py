@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -40,8 +39,7 @@ class RtcCallLookup(msgspec.Struct, frozen=True):
         return NotFound(f"There is no call {self.call_id[:64]!r} here.", param="call_id", code="call_not_found")
 
 
-@dataclass(frozen=True, slots=True)
-class RtcCall:
+class RtcCall(msgspec.Struct, frozen=True):
     """One call."""
 
     id: str

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from aiohttp import web
+from msgspec.structs import replace
 
 from voicepipe.auth.scopes import REALTIME
 from voicepipe.errors import ProtocolError, VoicepipeError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -15,8 +14,7 @@ from voicepipe.server.request_bodies import read_body
 MAX_BYTES: Final = FIELD_BYTES + MAX_PARTS * PART_HEADER_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(msgspec.Struct, frozen=True):
     """A request for a call."""
 
     sdp: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import cast
+
+from msgspec import Struct
 
 from voicepipe.auth.rate_limit import FailedAttempts
 from voicepipe.clock import monotonic_ms
@@ -33,8 +34,7 @@ class SharedAttempts(FailedAttempts):
         super().failed(address, monotonic_ms())
 
 
-@dataclass(frozen=True, slots=True)
-class SharedFeed:
+class SharedFeed(Struct, frozen=True):
     """Implements `FeedHub`: the supervisor numbers the events."""
 
     link: WorkerLink

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from voicepipe.cluster.port import LeftSnapshot
 from voicepipe.server.workers.link import WorkerLink
@@ -16,8 +16,7 @@ from voicepipe.server.workers.messages import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerSnapshots:
+class WorkerSnapshots(Struct, frozen=True):
     """Implements `SessionSnapshots` and `LeftSnapshots`: another worker goes on with the sessions of one that has died,
     or ends their records.
 

@@ -32,8 +32,7 @@ class JournalError(VoicepipeError):
     """Raised for a file that is no journal, or one of a version that can't be read."""
 
 
-@dataclass(frozen=True, slots=True)
-class JournalLine:
+class JournalLine(msgspec.Struct, frozen=True):
     """An event as it was written."""
 
     number: int

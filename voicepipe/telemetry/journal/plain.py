@@ -8,6 +8,8 @@ from functools import cache, lru_cache
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
+from msgspec import Struct
+
 from voicepipe.telemetry.redact import redact
 from voicepipe.turn.events import Event
 from voicepipe.turn.record.arm import Arm
@@ -43,7 +45,7 @@ Words = Callable[[str], str]
 
 
 def stored_name(field: str) -> str:
-    """Return the name under which journals and snapshots have a dataclass's field."""
+    """Return the name under which journals and snapshots have a field."""
     return _STORED_NAMES.get(field, field)
 
 
@@ -62,7 +64,7 @@ def plain(value: Any, words: Words = as_it_is) -> Any:
         return value
     if kind is tuple or kind is list:
         return [plain(each, words) for each in value]
-    if (names := _names(kind)) is not None:
+    if (names := stored_names(kind)) is not None:
         return _plain_object(value, names, words)
     if kind is Arm:
         return str(value)
@@ -72,9 +74,15 @@ def plain(value: Any, words: Words = as_it_is) -> Any:
 
 
 @cache
-def _names(kind: type) -> tuple[tuple[str, str], ...] | None:
-    """Return (name, stored name) of a dataclass's fields; None for a class of another kind."""
+def stored_names(kind: type) -> tuple[tuple[str, str], ...] | None:
+    """Return (name, stored name) of the fields of a struct or dataclass; None for a class of another kind."""
+    if issubclass(kind, Struct):
+        return tuple((name, stored_name(name)) for name in kind.__struct_fields__)
     return tuple((each.name, stored_name(each.name)) for each in fields(kind)) if is_dataclass(kind) else None
+
+
+def _has_fields(kind: Any) -> bool:
+    return isinstance(kind, type) and (issubclass(kind, Struct) or is_dataclass(kind))
 
 
 def _plain_object(value: Any, names: tuple[tuple[str, str], ...], words: Words) -> dict[str, Any]:
@@ -106,7 +114,7 @@ _redacted_once = lru_cache(maxsize=128)(_redacted)
 
 
 def typed(found: Any, kind: Any) -> Any:
-    """Return the value of that type (a dataclass, a union, a container, a scalar) from which `plain` made this.
+    """Return the value of that type (an object, a union, a container, a scalar) from which `plain` made this.
 
     Unknown fields are skipped; fields that an older version did not write take their defaults.
 
@@ -114,7 +122,7 @@ def typed(found: Any, kind: Any) -> Any:
         ValueError: it has another type; the text names the expected type.
     """
     origin, inner = get_origin(kind), get_args(kind)
-    if is_dataclass(kind):
+    if _has_fields(kind):
         return _object(found)
     if origin in (Union, UnionType):
         return _one_of(found, inner)
@@ -173,7 +181,7 @@ def _hints(kind: type) -> dict[str, Any]:
 
 @cache
 def _stored_hints(kind: type) -> dict[str, tuple[str, Any]]:
-    """Return stored name -> (name, type) of a dataclass's fields."""
+    """Return stored name -> (name, type) of the fields of a struct or dataclass."""
     return {stored_name(name): (name, hint) for name, hint in _hints(kind).items()}
 
 
@@ -184,7 +192,7 @@ def _kinds() -> dict[str, type]:
     waiting: list[Any] = [Event, TurnSettings, CoreSettings]
     while waiting:
         kind = waiting.pop()
-        if is_dataclass(kind) and isinstance(kind, type):
+        if _has_fields(kind):
             if kind.__name__ not in found:
                 found[kind.__name__] = kind
                 waiting += _hints(kind).values()
@@ -194,4 +202,4 @@ def _kinds() -> dict[str, type]:
 
 
 def _parts(kind: Any) -> Iterator[Any]:
-    yield from (part for part in get_args(kind) if get_args(part) or is_dataclass(part))
+    yield from (part for part in get_args(kind) if get_args(part) or _has_fields(part))

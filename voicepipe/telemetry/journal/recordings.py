@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 _NAME: Final = re.compile(r"\.(user|agent)-(\d{4,6})hz\.au$")
 _HEADER_BYTES: Final = 24
@@ -19,8 +19,7 @@ PIECE_BYTES: Final = 1 << 18
 """Audio that is read at a time: some 5 s."""
 
 
-@dataclass(frozen=True, slots=True)
-class SideRecording:
+class SideRecording(Struct, frozen=True):
     """The audio of one side of a session: 16-bit, mono."""
 
     path: Path

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
+from msgspec import Struct
+
 from voicepipe.telemetry.journal.format import JournalFile, Plain
 from voicepipe.telemetry.journal.plain import plain
 from voicepipe.turn.commands import Command, StoreRecord
@@ -14,8 +16,7 @@ from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.states import Move
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """The first place where the core's commands differ from the journal."""
 
     event_number: int

@@ -3,16 +3,16 @@ from this catalog."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from msgspec import Struct
 
 Kind = Literal["counter", "gauge", "histogram"]
 
 PREFIX: Final = "voicepipe_"
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(Struct, frozen=True):
     """A metric. Its name is without `voicepipe_`; a counter's ends with `_total`."""
 
     name: str
@@ -213,8 +213,7 @@ FAMILIES: Final = (*COUNTED, *CURRENT)
 BY_NAME: Final = {family.name: family for family in FAMILIES}
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """A value of a family of `CURRENT` other than a histogram."""
 
     name: str

@@ -10,9 +10,10 @@ import hashlib
 import os
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 DONE_SUFFIX: Final = ".flac"
 UNFINISHED_SUFFIX: Final = ".part"
@@ -21,8 +22,7 @@ _DAY_MS: Final = 86_400_000
 _HASH_CHARS: Final = 32
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRecording:
+class StoredRecording(Struct, frozen=True):
     """A recording in the folder."""
 
     path: Path

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from voicepipe.audio.resample import Resampler
 from voicepipe.audio.samples import Samples, rms_dbfs, silence
@@ -33,8 +34,7 @@ QUIET_DBFS: Final = -50.0
 """Below this level a few ms can be removed or inserted inaudibly, as in `audio.samples.first_audible`."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedAudio:
+class PlacedAudio(Struct, frozen=True):
     """Audio at a position."""
 
     start: int

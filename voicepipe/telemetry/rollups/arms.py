@@ -6,10 +6,10 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+from msgspec import Struct, field
 
 from voicepipe.turn.record.arm import NO_ARM, Arm
 
@@ -26,8 +26,7 @@ SOURCES: Final = ("user", "judge")
 """Sources of scores; users count before a model."""
 
 
-@dataclass(frozen=True, slots=True)
-class ArmTurn:
+class ArmTurn(Struct, frozen=True):
     """The fields of a turn that the comparison needs."""
 
     arm: Arm
@@ -38,8 +37,7 @@ class ArmTurn:
     """Source -> score, from 0 to 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(Struct, frozen=True):
     """A figure with its 95 % interval: it contains the true figure in 95 of 100 experiments."""
 
     value: float
@@ -47,8 +45,7 @@ class Estimate:
     high: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quality:
+class Quality(Struct, frozen=True, kw_only=True):
     """The scores of one source."""
 
     scores: int
@@ -57,8 +54,7 @@ class Quality:
     """Share of good scores, with Wilson's interval."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArmFigures:
+class ArmFigures(Struct, frozen=True, kw_only=True):
     """One arm of an experiment, or (with an empty name) the turns in no arm."""
 
     pool: str
@@ -74,8 +70,7 @@ class ArmFigures:
     """Source -> quality; a source without scores is missing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExperimentFigures:
+class ExperimentFigures(Struct, frozen=True, kw_only=True):
     """The arms of an experiment side by side."""
 
     name: str

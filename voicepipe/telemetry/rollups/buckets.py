@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from voicepipe.telemetry.store.port import MINUTE_MS
 
@@ -23,8 +24,7 @@ hours took 116 ms, and older ones all turns: minutes are deleted after two days.
 """
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Bucket:
+class Bucket(Struct, frozen=True, order=True):
     """A time bucket of one level."""
 
     from_ms: int
@@ -36,8 +36,7 @@ class Bucket:
         return self.from_ms + self.level_ms
 
 
-@dataclass(frozen=True, slots=True)
-class ReadPlan:
+class ReadPlan(Struct, frozen=True):
     """The data to read for a range: figures of whole buckets, and single turns of the other times."""
 
     buckets: tuple[Bucket, ...]

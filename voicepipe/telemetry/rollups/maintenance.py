@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from voicepipe.telemetry.rollups.aggregates import Figures
 from voicepipe.telemetry.rollups.buckets import DAY_MS, HOUR_MS, LEVELS, QUARTER_MS, Bucket, bucket_at
@@ -28,8 +29,7 @@ MAX_DELETED: Final = 200
 """Maximum number of turns that one step deletes."""
 
 
-@dataclass(frozen=True, slots=True)
-class BucketSum:
+class BucketSum(Struct, frozen=True):
     """The figures of a bucket, valid while the bucket has this stamp."""
 
     project: str

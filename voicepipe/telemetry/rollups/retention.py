@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from voicepipe import clock
 from voicepipe.telemetry.log import log_event
 from voicepipe.telemetry.store.port import StoreError, TurnStore
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Retention:
+class Retention(Struct, frozen=True, kw_only=True):
     """The retention of turns, and the interval of its check."""
 
     keep_days: int | None = None

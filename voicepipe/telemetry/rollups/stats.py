@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 TOTAL: Final = "total"
 """The row of the turn latency, beside the rows of the stages."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CostSum:
+class CostSum(Struct, frozen=True, kw_only=True):
     """USD, as in `TurnCost`. A part without a price counts as 0."""
 
     usd: float = 0.0
@@ -24,8 +24,7 @@ class CostSum:
     stt_usd: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenSum:
+class TokenSum(Struct, frozen=True, kw_only=True):
     """Tokens as the providers count them."""
 
     input: int = 0
@@ -33,8 +32,7 @@ class TokenSum:
     cached: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpeculationSum:
+class SpeculationSum(Struct, frozen=True, kw_only=True):
     """Speculative replies, started before their turn was over, as in `Speculation`."""
 
     starts: int = 0
@@ -45,8 +43,7 @@ class SpeculationSum:
     wasted_output_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageStats:
+class StageStats(Struct, frozen=True, kw_only=True):
     """One stage of all turns, or the turn latency (`total`). Quantiles are within 1 %."""
 
     stage: str
@@ -72,8 +69,7 @@ LATENCY_BANDS_MS: Final = (200, 400, 600, 800, 1000, 1250, 1500, 2000, 3000)
 """The upper bounds of the bands of a heat map; the last band has none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LateCause:
+class LateCause(Struct, frozen=True, kw_only=True):
     """The late turns whose breach, as in their records, is one stage of one owner."""
 
     stage: str
@@ -83,8 +79,7 @@ class LateCause:
     turns: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatsPoint:
+class StatsPoint(Struct, frozen=True, kw_only=True):
     """The turns that began within one step of a series."""
 
     from_ms: int
@@ -105,8 +100,7 @@ class StatsPoint:
     """Turns with audible output by their turn latency: a count for each of `LATENCY_BANDS_MS`, and one beyond."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatsGroup:
+class StatsGroup(Struct, frozen=True, kw_only=True):
     """The turns with one value of the grouping field. One turn may have several models."""
 
     name: str
@@ -121,8 +115,7 @@ class StatsGroup:
     cost_usd: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProviderStats:
+class ProviderStats(Struct, frozen=True, kw_only=True):
     """A model of one stage. Quantiles are of the call that answered."""
 
     stage: str
@@ -155,8 +148,7 @@ class ProviderStats:
     cost_usd: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stats:
+class Stats(Struct, frozen=True, kw_only=True):
     """The figures of many turns."""
 
     turns: int = 0

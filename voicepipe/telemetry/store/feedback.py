@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from heapq import nlargest
 from typing import Final
+
+from msgspec.structs import replace
 
 from voicepipe.telemetry.rollups.arms import ArmTurn
 from voicepipe.telemetry.store.filters import clean, condition, projects

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from voicepipe.errors import ProtocolError, StorageFailureKind, VoicepipeError
 from voicepipe.telemetry.record_json import record_plain
@@ -72,8 +74,7 @@ class Cursor(NamedTuple):
         return f"{self.at_ms}.{self.id}"
 
 
-@dataclass(frozen=True, slots=True)
-class StoredTurn:
+class StoredTurn(Struct, frozen=True):
     """A turn's record and its owner."""
 
     record: TurnRecord
@@ -102,8 +103,7 @@ def _check_limit(limit: int) -> None:
         raise ProtocolError(f"expected 1 to {MAX_LIMIT}, got {limit}", field="limit")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnFilter:
+class TurnFilter(Struct, frozen=True, kw_only=True):
     """Which turns are selected. A field that is None leaves nothing out, and each further one leaves out more.
 
     Raises:
@@ -143,8 +143,7 @@ class TurnFilter:
             raise ProtocolError("expected a time after `since`", field="until")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnQuery(TurnFilter):
+class TurnQuery(TurnFilter, frozen=True, kw_only=True):
     """Which turns to list, and in which order.
 
     Raises:
@@ -171,8 +170,7 @@ NEWEST: Final = TurnQuery()
 """The first page of everything."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatsQuery(TurnFilter):
+class StatsQuery(TurnFilter, frozen=True, kw_only=True):
     """Which turns to sum up, and how.
 
     Raises:
@@ -203,8 +201,7 @@ EVERYTHING: Final = StatsQuery()
 """The query for all turns, without series and groups."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionQuery:
+class SessionQuery(Struct, frozen=True, kw_only=True):
     """Which sessions to list, newest first. A field that is None leaves nothing out.
 
     Raises:
@@ -231,8 +228,7 @@ NEWEST_SESSIONS: Final = SessionQuery()
 """The first page of all of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class TurnPage:
+class TurnPage(Struct, frozen=True):
     """A page of turns, in the requested order."""
 
     turns: tuple[StoredTurn, ...]
@@ -240,8 +236,7 @@ class TurnPage:
     """The value of `TurnQuery.before` for the next page, or None when there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionSummary:
+class SessionSummary(Struct, frozen=True):
     """A session, from its stored turns."""
 
     session: str
@@ -265,8 +260,7 @@ class SessionSummary:
     cost_usd: float
 
 
-@dataclass(frozen=True, slots=True)
-class SessionPage:
+class SessionPage(Struct, frozen=True):
     """A page of sessions, newest first."""
 
     sessions: tuple[SessionSummary, ...]

@@ -6,10 +6,11 @@ import asyncio
 import re
 import zlib
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
+
+from msgspec import Struct
 
 from voicepipe.errors import ConfigError
 from voicepipe.extras import install_command
@@ -179,8 +180,7 @@ class PostgresDatabase:
             raise StoreError(f"{self._name}: {_text_of(why)}", "unreachable") from why
 
 
-@dataclass(frozen=True, slots=True)
-class _Done:
+class _Done(Struct, frozen=True):
     """Raised when work is over, with its result."""
 
     result: Any

@@ -7,24 +7,23 @@ SQL is valid for both; values are `?` in it.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
+
+from msgspec import Struct
 
 T = TypeVar("T")
 
 Row: TypeAlias = Sequence[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Fetch:
+class Fetch(Struct, frozen=True):
     """A statement that returns rows."""
 
     sql: str
     values: Sequence[object] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Execute:
+class Execute(Struct, frozen=True):
     """A statement that is run for each of several rows of values; it returns no rows."""
 
     sql: str

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from voicepipe.telemetry.record_json import record_from_json
 from voicepipe.telemetry.rollups.buckets import HOUR_MS

@@ -11,6 +11,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from msgspec import Struct
+
 from voicepipe.telemetry.store.port import StoredTurn
 
 _TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
@@ -19,8 +21,7 @@ STATE_CHARS: Final = 512
 """A longer `tracestate` need not be passed on (W3C Trace Context, 3.3.1.5)."""
 
 
-@dataclass(frozen=True, slots=True)
-class TraceContext:
+class TraceContext(Struct, frozen=True):
     """The trace of a request, from its headers."""
 
     traceparent: str = ""

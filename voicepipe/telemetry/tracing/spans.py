@@ -4,7 +4,8 @@ library."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from voicepipe.registry import Spec
 from voicepipe.telemetry.advice import setting_for
@@ -16,8 +17,7 @@ from voicepipe.turn.record.values import ModelAttempt, TurnRecord
 Value = str | int | float | bool
 
 
-@dataclass(frozen=True, slots=True)
-class PlainSpan:
+class PlainSpan(Struct, frozen=True):
     """A span with its begin and end, in session ms."""
 
     name: str

@@ -52,8 +52,7 @@ class Webhook:
         return kind in self.kinds and self.project in ("", project)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookEvent:
+class WebhookEvent(msgspec.Struct, frozen=True, kw_only=True):
     """An event to be sent."""
 
     id: str

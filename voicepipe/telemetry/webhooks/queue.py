@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
+from msgspec import Struct
+
 from voicepipe.telemetry.store.statements import Work, any_of, execute, fetch
 
 T = TypeVar("T")
@@ -63,8 +65,7 @@ class NewDelivery:
     body: bytes = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Backlog:
+class Backlog(Struct, frozen=True):
     """The number of pending deliveries and of dead letters of one webhook."""
 
     waiting: int = 0

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import aiohttp
+from msgspec import Struct
 
 from voicepipe.clock import monotonic_ms, unix_s, utc_iso
 from voicepipe.storage import StorageHealth
@@ -48,8 +49,7 @@ MAX_RETRY_AFTER_S: Final = 86_400
 """The longest `Retry-After` that is obeyed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryPolicy:
+class RetryPolicy(Struct, frozen=True, kw_only=True):
     """The intervals between attempts: 5 s, then 3 times as long each time, up to six hours.
 
     Twelve attempts take about 23 hours, as in the Standard Webhooks specification's example within a factor of three.

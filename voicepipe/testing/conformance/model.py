@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Protocol
 
 import pytest
+from msgspec.structs import replace
 
 from voicepipe.errors import StageBroken, StageError, StageRefused, StageTimeout
 from voicepipe.ports.model import (

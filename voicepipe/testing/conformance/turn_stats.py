@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from voicepipe.telemetry.rollups.stats import Stats
 from voicepipe.telemetry.store.port import MINUTE_MS, Cursor, SessionQuery, StatsQuery, StoredTurn, TurnQuery, TurnStore

@@ -12,8 +12,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from voicepipe.telemetry.store.port import Cursor, StoredTurn, StoreError, TurnQuery, TurnStore
 from voicepipe.testing.records import turn_record
@@ -174,7 +175,10 @@ async def serves_readers_and_writers_at_once(open_store: OpenStore) -> None:
 async def keeps_feedback_with_its_turn(open_store: OpenStore) -> None:
     """A source's latest score counts. It is of one project, stays when the turn is stored again, and leaves with it."""
     async with opened(open_store) as store:
-        arms = [replace(stored_turn("a", session="s1"), arm=Arm("e", "x")), stored_turn("b", 2_000, session="s2")]
+        arms = [
+            replace(stored_turn("a", session="s1"), arm=Arm("e", "x")),
+            stored_turn("b", 2_000, session="s2"),
+        ]
         await store.store(arms)
         assert await store.store_feedback("a", "p", "user", 0.0, 1)
         assert await store.store_feedback("a", None, "user", 1.0, 2)

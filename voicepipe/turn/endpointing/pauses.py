@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from voicepipe.turn.endpointing.completeness import unfinished
 from voicepipe.turn.endpointing.strategy import NOTHING, Evidence

@@ -10,9 +10,10 @@ a sentence that breaks off at an article or a conjunction. An STT that writes no
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
+
+from msgspec import Struct
 
 from voicepipe.turn.endpointing.completeness import (
     ANSWERED,
@@ -72,8 +73,7 @@ class TextEnding(Enum):
     """No punctuation: no evidence."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Features:
+class Features(Struct, frozen=True, kw_only=True):
     """The evidence of a pause that the regression uses."""
 
     ending: TextEnding = TextEnding.NONE
@@ -84,8 +84,7 @@ class Features:
     smart_turn: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Weights:
+class Weights(Struct, frozen=True, kw_only=True):
     """Log odds, for each unit of the feature. A weight without its feature is 0."""
 
     bias: float = 0.0
@@ -100,8 +99,7 @@ class Weights:
     smart_turn: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WeightSets:
+class WeightSets(Struct, frozen=True, kw_only=True):
     """One set of weights for each combination of scores, so that a score that is late or not installed leaves fitted
     weights.
     """

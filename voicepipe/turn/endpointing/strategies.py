@@ -5,8 +5,10 @@ no strategy ends a session.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from voicepipe.turn.commands import ReportStrategyFailure
 from voicepipe.turn.endpointing.completeness import OPEN
@@ -68,8 +70,7 @@ _OPTIONAL_STEPS: Final = ("effects_ms", "final_ms")
 # --- the evidence -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Judged:
+class _Judged(Struct, frozen=True):
     probability: float
     """Of an end, 0 to 1."""
 

@@ -8,8 +8,10 @@ evidence always gives the same decision, so that a journal can be replayed. It i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Final, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 MAX_WAIT_MS: Final = 60_000
 """The longest wait that a strategy may declare."""
@@ -18,8 +20,7 @@ MAX_REVERSIBLE_MS: Final = 2_000
 """The longest time for which an answer that is audible may be taken back: its audio is retained so long."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class Evidence(Struct, frozen=True, kw_only=True):
     """The evidence during a pause of whether the user has finished. The defaults are no evidence."""
 
     silence_ms: int = 0
@@ -71,8 +72,7 @@ class Evidence:
 NOTHING: Final = Evidence()
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """The silence, in ms since the last voiced sample, after which each step is due: start <= audible <= effects and
     final.
 

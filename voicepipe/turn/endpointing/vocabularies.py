@@ -5,12 +5,12 @@ A word that may well end a sentence is in no list: waiting for more words that d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Vocabulary:
+
+class Vocabulary(Struct, frozen=True, kw_only=True):
     """The lists of one language. All in lower case."""
 
     opening: frozenset[str]

@@ -12,8 +12,10 @@ delayed nothing and is not counted.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from voicepipe.turn.record.marks import CONNECTED as CONNECTED
 from voicepipe.turn.record.marks import EARLIER_AUDIO_ENDED as EARLIER_AUDIO_ENDED
@@ -149,8 +151,7 @@ _WAITING: Final[Mapping[str, tuple[str, ...]]] = {
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(Struct, frozen=True):
     """A turn's marks, judged against its limits."""
 
     total_ms: int | None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 # The marks of a turn, in the order in which a turn without speculation stamps them.
 VOICED_LAST = "voiced_last"
@@ -53,8 +54,7 @@ FILLER_AUDIBLE = "filler_audible"
 FILLER_MARKS = (FILLER_SENT, FILLER_AUDIBLE)
 
 
-@dataclass(frozen=True, slots=True)
-class ToolRound:
+class ToolRound(Struct, frozen=True):
     """A round of function calls of a turn, and the names of its marks. The marks from `LLM_REQUESTED` on are those of
     the reply to the results.
     """

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final, Literal
+
+from msgspec import Struct, field
 
 from voicepipe.turn.record.arm import NO_ARM, Arm
 
@@ -25,8 +26,7 @@ ToolResult = Literal["returned", "failed", "timed_out", "cancelled"]
 ToolOutcome = Literal["running", "unanswered"] | ToolResult
 
 
-@dataclass(frozen=True, slots=True)
-class StageSpan:
+class StageSpan(Struct, frozen=True):
     """One stage of a turn, judged."""
 
     stage: str
@@ -49,8 +49,7 @@ class StageSpan:
     """The component that could make it shorter: a provider's name, `settings`, `client` or `server`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Contribution:
+class Contribution(Struct, frozen=True):
     """A span of the critical path between two marks. A stage that a blocked event loop cut into pieces has several."""
 
     stage: str
@@ -59,8 +58,7 @@ class Contribution:
     duration_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Breach:
+class Breach(Struct, frozen=True):
     """The stage whose excess over its limit the user waited for longest, and what would have helped.
 
     `total`: no stage exceeded its limit, and all together did; the owner is that of the longest wait.
@@ -78,8 +76,7 @@ class Breach:
     """How much sooner the answer would have been heard with that stage at its limit, in ms, all else as it was."""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenCount:
+class TokenCount(Struct, frozen=True):
     """Tokens as the provider counts them."""
 
     input: int = 0
@@ -91,8 +88,7 @@ class TokenCount:
     """Input tokens written into the provider's cache, where it charges for that."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContextUse:
+class ContextUse(Struct, frozen=True, kw_only=True):
     """The part of the conversation that the LLM was given for an answer. Tokens are estimated from the text."""
 
     tokens_before: int = 0
@@ -108,8 +104,7 @@ class ContextUse:
     """The limit of what is sent: the agent's `context_tokens`, or a lower one; None: only `conversation`'s limits."""
 
 
-@dataclass(frozen=True, slots=True)
-class CitedPassage:
+class CitedPassage(Struct, frozen=True):
     """A passage of the agent's documents that the LLM was given for an answer."""
 
     document: str
@@ -119,8 +114,7 @@ class CitedPassage:
     """Its place in the document, from 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class KnowledgeUse:
+class KnowledgeUse(Struct, frozen=True):
     """The search of the agent's documents for an answer."""
 
     passages: tuple[CitedPassage, ...] = ()
@@ -140,8 +134,7 @@ MAX_ARGUMENTS_CHARS: Final = 2_000
 """The longest arguments of a function call in a record."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCall:
+class ToolCall(Struct, frozen=True, kw_only=True):
     """One function call of a turn."""
 
     name: str
@@ -161,8 +154,7 @@ class ToolCall:
     """`unanswered`: the client requested no reply with its result before the turn was over."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelAttempt:
+class ModelAttempt(Struct, frozen=True, kw_only=True):
     """One request to one LLM, for an answer for which several were tried."""
 
     provider: str
@@ -185,8 +177,7 @@ class ModelAttempt:
     """None: the price is unknown."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Speculation:
+class Speculation(Struct, frozen=True, kw_only=True):
     """Replies that were started before the turn was over: of one turn, or of a session so far."""
 
     starts: int = 0
@@ -214,8 +205,7 @@ class Speculation:
         return self.wasted_input_tokens + self.wasted_output_tokens
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnCost:
+class TurnCost(Struct, frozen=True, kw_only=True):
     """The cost of a turn, in USD. Parts without a known price count as 0."""
 
     usd: float = 0.0
@@ -246,8 +236,7 @@ class TurnCost:
     """The answer's tokens are estimated from the text, since the provider did not report them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionCost:
+class SessionCost(Struct, frozen=True, kw_only=True):
     """The cost of a session's turns up to a record, and of the summaries beside them, in USD."""
 
     usd: float = 0.0
@@ -267,8 +256,7 @@ class SessionCost:
     """False: a part of it has no known price."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnRecord:
+class TurnRecord(Struct, frozen=True, kw_only=True):
     """The complete record of one turn. A record without an outcome belongs to a turn that is still running."""
 
     id: str
@@ -384,8 +372,7 @@ class TurnRecord:
     """The cost of all turns of the session, up to this record."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnElsewhere:
+class TurnElsewhere(Struct, frozen=True, kw_only=True):
     """A turn of another process, as far as the record of its rest needs it: for the user it is one turn."""
 
     id: str

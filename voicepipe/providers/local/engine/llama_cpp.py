@@ -7,9 +7,10 @@ import importlib.util
 import os
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct
 
 from voicepipe.providers.local import wire
 from voicepipe.providers.local.engine.sentence_ends import SentenceEnds
@@ -19,8 +20,7 @@ from voicepipe.providers.local.gguf_header import profile_of
 from voicepipe.providers.local.llm_models import GGUF, SMOLLM2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Weights:
+class Weights(Struct, frozen=True, kw_only=True):
     """A model file, and how many conversations are held for it."""
 
     path: Path
