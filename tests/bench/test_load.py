@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestServer
+from aiohttp.test_utils import TestClient, TestServer
 
 from tests.measure import load_peers
 from tests.measure.wire import config
@@ -29,7 +29,7 @@ from voicepipe.bench.load.concurrent_users import ConcurrentUsers, Cost, LoadRun
 from voicepipe.bench.load.flood import Flood, FloodCounts
 from voicepipe.bench.load.process_cost import read_usage
 from voicepipe.bench.load.profiled_server import Profile, Sampler, module_of
-from voicepipe.bench.load.providers import Delays
+from voicepipe.bench.load.providers import Delays, providers
 from voicepipe.bench.load.report import carried, compared, problems, profile_lines, table
 from voicepipe.bench.load.rows import Row, RowFile, row_of
 from voicepipe.bench.load.servers import VARIANTS
@@ -152,6 +152,22 @@ async def test_audio_that_arrives_late_is_no_pause_of_the_sentence() -> None:
         sent = [said.get_nowait() for _ in range(said.qsize())]
         speaking.cancel()
     assert [each["is_final"] for each in sent] == [False, True]
+
+
+@pytest.mark.parametrize(("punctuate", "text"), [("true", "Where is number 1?"), ("false", "where is number 1")])
+async def test_transcriber_punctuates_where_it_is_requested(punctuate: str, text: str) -> None:
+    """Words alone show no end: without the punctuation that the server requests, its default rule waits longer."""
+    query = {"encoding": "linear16", "sample_rate": str(RATE_HZ), "punctuate": punctuate}
+    async with (
+        TestClient(TestServer(providers(Delays()))) as client,
+        client.ws_connect("/v1/listen", params=query) as websocket,
+    ):
+        await websocket.send_bytes(to_pcm(voice(20)))
+        alternative = (await websocket.receive_json())["channel"]["alternatives"][0]
+    assert alternative["transcript"] == text
+    assert [word["word"] for word in alternative["words"]] == ["where", "is", "number", "1"]
+    punctuated = [word.get("punctuated_word", word["word"]) for word in alternative["words"]]
+    assert punctuated == text.split()
 
 
 def test_minimum_latency_follows_from_the_delays() -> None:

@@ -106,7 +106,10 @@ async def _listen(request: web.Request) -> web.WebSocketResponse:
     await websocket.prepare(request)
     hold_ms = max(request.app[SHARED].delays.stt_ms, _endpointing_ms(request.query.get("endpointing", "10")))
     encoding = AudioEncoding(int(request.query["sample_rate"]), ENCODINGS[request.query["encoding"]])
-    stream = DeepgramStream(websocket.send_str, encoding, request.app[SHARED].numbers, hold_ms=hold_ms)
+    punctuate = request.query.get("punctuate") == "true"
+    stream = DeepgramStream(
+        websocket.send_str, encoding, request.app[SHARED].numbers, hold_ms=hold_ms, punctuate=punctuate
+    )
     stream.finalize_ms = request.app[SHARED].delays.stt_ms
     async with asyncio.TaskGroup() as group:
         speaking = group.create_task(stream.send_finals(), name="finals")

@@ -22,9 +22,17 @@ class DeepgramStream:
     """One stream: a final text comes a known time after the last loud frame, or after `Finalize`."""
 
     def __init__(
-        self, send: Callable[[str], Awaitable[None]], encoding: AudioEncoding, count: Iterator[int], *, hold_ms: int
+        self,
+        send: Callable[[str], Awaitable[None]],
+        encoding: AudioEncoding,
+        count: Iterator[int],
+        *,
+        hold_ms: int,
+        punctuate: bool = False,
     ) -> None:
+        """`punctuate` writes a capital letter and a question mark, as Deepgram does where the client requests it."""
         self._send, self._encoding, self._count, self._hold_ms = send, encoding, count, hold_ms
+        self._punctuate = punctuate
         self._rate_hz = encoding.rate_hz
         self.finalize_ms = hold_ms
         """Delay of the final text after a request."""
@@ -92,13 +100,17 @@ class DeepgramStream:
     def _results(self, *, final: bool) -> str:
         """Return a `Results` message. Source: Deepgram API reference, "Live Audio", Results."""
         texts = self._text.split()
+        transcript = f"{self._text.capitalize()}?" if self._punctuate and texts else self._text
         step = (self._n_ended - self._n_begun) / self._rate_hz / max(1, len(texts))
         begin_s = self._n_begun / self._rate_hz
-        words = [
+        words: list[dict[str, str | float]] = [
             {"word": text, "start": begin_s + n * step, "end": begin_s + (n + 1) * step, "confidence": 1.0}
             for n, text in enumerate(texts)
         ]
-        alternative = {"transcript": self._text, "confidence": 1.0, "words": words}
+        if self._punctuate:
+            for word, punctuated in zip(words, transcript.split(), strict=True):
+                word["punctuated_word"] = punctuated
+        alternative = {"transcript": transcript, "confidence": 1.0, "words": words}
         return json.dumps(
             {
                 "type": "Results",
