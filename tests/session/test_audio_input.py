@@ -92,6 +92,24 @@ async def test_missing_frames_are_looked_for_when_the_next_one_is_late(question:
     audio_input.close()
 
 
+@pytest.mark.parametrize("padding_ms", [300, 3_000])
+async def test_an_stt_for_files_gets_all_of_the_padding_before_speech(question: Samples, padding_ms: int) -> None:
+    """Also of more padding than the client requested at first."""
+    clock, events, given = Hand(), list[Any](), Given()
+    audio_input = AudioInput(CONFIG, replace(STREAMS, streams=False), clock, events.append)  # type: ignore[arg-type]
+    audio_input.feed.attach(given)  # type: ignore[arg-type]
+    detection = {"type": "server_vad", "prefix_padding_ms": padding_ms}
+    audio_input.configure(CONFIG.merged({"type": "realtime", "audio": {"input": {"turn_detection": detection}}}))
+    quiet = np.zeros(4 * 24_000, dtype=np.int16)
+    await say(audio_input, clock, np.concatenate((quiet, question)), until=e.SpeechStarted, events=events)
+    (started,) = (event for event in events if isinstance(event, e.SpeechStarted))
+    audio_input.begin(1)
+    padded_ms = audio_input.received_ms - started.audio_start_ms
+    assert padded_ms >= padding_ms
+    assert given.n_samples >= padded_ms * 16 - 64  # the rest is in the resampler
+    audio_input.close()
+
+
 async def test_the_vad_of_the_agent_stays_when_the_format_changes(
     question: Samples, monkeypatch: pytest.MonkeyPatch
 ) -> None:

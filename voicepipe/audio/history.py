@@ -55,7 +55,9 @@ class AudioHistory:
     """
 
     def __init__(self, keep_samples: int) -> None:
-        self._keep = keep_samples
+        self.keep_samples = keep_samples
+        """May be changed between appends."""
+
         # Bounded by `append`: pieces that lie wholly before the kept part are dropped.
         self._pieces: deque[Samples] = deque()
         self._held = 0
@@ -65,7 +67,7 @@ class AudioHistory:
     def append(self, samples: Samples) -> None:
         """Append the newest samples, and drop samples more than `keep_samples` before them."""
         pieces, n = self._pieces, len(samples)
-        while pieces and self._held - (oldest := len(pieces[0])) >= self._keep:
+        while pieces and self._held - (oldest := len(pieces[0])) >= self.keep_samples:
             pieces.popleft()
             self._held -= oldest
         if n:

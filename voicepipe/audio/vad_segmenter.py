@@ -175,12 +175,11 @@ class VadSegmenter:
         """`model` stands in for the shared one of `silero`."""
         self.rate_hz = rate_hz
         self.options = options or VadOptions()
-        """May be replaced between pushes."""
         self.state = VadState.QUIET
         self._gate = gate or EnergyGate()
         self._resampler = Resampler(rate_hz, RATE_HZ)
         self._received = 0
-        self._recent = AudioHistory(self.options.keep_ms * rate_hz // 1_000)
+        self._recent = AudioHistory(self._retained_samples)
         """What was processed; what is deferred follows it."""
 
         self._buffer = RingBuffer(levels.LOOK_BACK_SAMPLES + 2 * _MAX_SLICE_SAMPLES, _MAX_SLICE_SAMPLES)
@@ -212,6 +211,15 @@ class VadSegmenter:
         self._pause = Instant(0, 0)
         self._silence_ms = 0
         self._gap_ms = 0
+
+    def configure(self, options: VadOptions) -> None:
+        """Apply other options to the audio that follows."""
+        self.options = options
+        self._recent.keep_samples = self._retained_samples
+
+    @property
+    def _retained_samples(self) -> int:
+        return self.options.keep_ms * self.rate_hz // 1_000
 
     @property
     def received_ms(self) -> int:

@@ -42,6 +42,14 @@ LATE_MS = 60
 QUIET_MS = 250
 """While nobody speaks, the transcriber gets up to this much audio at a time."""
 
+_RETENTION_MS = 1_400
+"""Past audio of the user: that of a sound of up to a second over the agent's (`SUSTAINED_MS`) whose pause is known up
+to 400 ms later.
+"""
+
+_DETECTION_MS = 700
+"""From where speech may begin to where it is detected."""
+
 MAX_WAITING = 1_500
 """Audio frames and requests queued while the transcriber's stream is not open yet (30 s of 20 ms frames)."""
 
@@ -245,7 +253,7 @@ class AudioInput:
             self._joiner.clear()
             self.feed.restart()
         else:
-            self._segmenter.options = self._vad_options()
+            self._segmenter.configure(self._vad_options())
 
     def joins(self, audio: bytes) -> bool:
         """Buffer audio, to process it together with the audio that follows at once. Return False, and buffer nothing,
@@ -530,4 +538,5 @@ class AudioInput:
         return VadSegmenter(self._config.input_format.rate_hz, self._vad_options(), vad=self._config.vad)
 
     def _vad_options(self) -> VadOptions:
-        return VadOptions(threshold=self._config.vad_threshold)
+        keep_ms = max(_RETENTION_MS, self._config.prefix_padding_ms + _DETECTION_MS)
+        return VadOptions(threshold=self._config.vad_threshold, keep_ms=keep_ms)
