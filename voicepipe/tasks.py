@@ -1,4 +1,4 @@
-"""Background tasks of one open stage, all ended when its context is left."""
+"""Background tasks of one open stage, all ended when its context is left; and events that take less memory."""
 
 from __future__ import annotations
 
@@ -8,6 +8,16 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from voicepipe.freeing import FreeingTaskGroup
+
+
+class AsyncEvent(asyncio.Event):
+    """An `asyncio.Event` with a list of waiters: the empty deque of the original takes 760 bytes, and a session has 28
+    events.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._waiters = []  # type: ignore[assignment]
 
 
 class BackgroundTasks:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from voicepipe.clock import monotonic_ms
 from voicepipe.session.outbox import OutgoingFrame
 from voicepipe.session.socket import ClientSocket, DeliveringSocket, TakeAtOnce
+from voicepipe.tasks import AsyncEvent
 from voicepipe.telemetry.log import log_event
 
 UNREAD_LIMIT_S: Final = 10.0
@@ -49,7 +50,7 @@ class Reconnection:
     greet: Callable[[], bytes]
     """Makes the first frame, after everything that came over the old socket was processed."""
 
-    over: asyncio.Event = field(default_factory=asyncio.Event)
+    over: AsyncEvent = field(default_factory=AsyncEvent)
     """Set when the session no longer uses this socket."""
 
 
@@ -92,8 +93,8 @@ class SessionConnection:
         """What `take` raised: `receive` raises it."""
 
         self._next: Reconnection | None = None
-        self._wake = asyncio.Event()
-        self._whole = asyncio.Event()
+        self._wake = AsyncEvent()
+        self._whole = AsyncEvent()
         self._whole.set()
         self._newest = self._dropped_up_to = self._sent_bytes = 0
         # Full: the oldest frame is dropped, and a client that did not receive it can't resume.

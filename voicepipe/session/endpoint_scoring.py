@@ -15,6 +15,7 @@ from voicepipe.freeing import FreeingTaskGroup
 from voicepipe.ports.endpoint_scorer import AudioScorer, EndpointScorer
 from voicepipe.ports.transcriber import EndOfTurn
 from voicepipe.session.utterance_audio import UtteranceAudio
+from voicepipe.tasks import AsyncEvent
 from voicepipe.turn import events as e
 from voicepipe.turn.endpointing.probability import STT_END
 from voicepipe.turn.endpointing.strategies import SILENCE
@@ -48,7 +49,7 @@ class _LatestRequest(Generic[_Judged]):
         self._request: tuple[int, _Judged] | None = None
         """The pause, by its last voiced sample in ms, and what to judge."""
 
-        self._requested = asyncio.Event()
+        self._requested = AsyncEvent()
 
     def put(self, paused_ms: int, judged: _Judged) -> None:
         """Have it judged next."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
@@ -11,6 +10,7 @@ from msgspec import Struct
 
 from voicepipe.clock import monotonic_us
 from voicepipe.session.read_limit import ALL_CLIENTS, ActiveClients
+from voicepipe.tasks import AsyncEvent
 
 UNSENT_SOUND_MS = 2_000
 """Audio that the socket has not taken; above this the synthesizer waits."""
@@ -88,15 +88,15 @@ class Outbox:
 
         self._unsent_bytes = 0
         self._full = False
-        self.writable = asyncio.Event()
+        self.writable = AsyncEvent()
         """Set while the socket has taken enough of everything."""
 
         self.writable.set()
         self._unsent_ms = 0
-        self._filled = asyncio.Event()
-        self._has_space = asyncio.Event()
+        self._filled = AsyncEvent()
+        self._has_space = AsyncEvent()
         self._has_space.set()
-        self._empty = asyncio.Event()
+        self._empty = AsyncEvent()
         self._empty.set()
 
     def put(self, outgoing: OutgoingFrame) -> None:

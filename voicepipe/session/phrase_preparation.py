@@ -6,6 +6,7 @@ import asyncio
 from typing import Final
 
 from voicepipe.session.session_voice import SessionVoice
+from voicepipe.tasks import AsyncEvent
 from voicepipe.turn.record.values import TurnRecord
 
 STEADY_S: Final = 1.0
@@ -21,7 +22,7 @@ class Preparation:
 
     def __init__(self, voices: SessionVoice) -> None:
         self._voices = voices
-        self._requested = asyncio.Event()
+        self._requested = AsyncEvent()
         self.n_made = 0
         """Changes of voice that were prepared since the latest turn with an LLM request."""
 

@@ -15,6 +15,7 @@ from voicepipe.errors import StageBroken
 from voicepipe.ports.model import Finished, ModelEvent, ModelRequest, TextDelta
 from voicepipe.ports.provider_events import CachedSpeech, ProviderChanged, UnusedSpeech
 from voicepipe.ports.synthesizer import RATE_HZ, SpeechEvent, Spoken, Synthesizer, Voice
+from voicepipe.tasks import AsyncEvent
 from voicepipe.turn.clauses import ClauseSplitter
 
 MAX_SOUNDS: Final = 64
@@ -184,7 +185,7 @@ class _CannedStream:
     def __init__(self, cache: PhraseCache, voice: Voice) -> None:
         self._cache, self._voice = cache, voice
         self._clauses: list[str] = []  # bounded: one phrase of the settings
-        self._finished = asyncio.Event()
+        self._finished = AsyncEvent()
 
     def push(self, clause: str) -> None:
         self._clauses.append(clause)

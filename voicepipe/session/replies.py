@@ -25,6 +25,7 @@ from voicepipe.session.reply import RunningReply
 from voicepipe.session.session_voice import SessionVoice
 from voicepipe.session.speech_model import SpeechSession
 from voicepipe.session.speech_reply import SpeechReply
+from voicepipe.tasks import AsyncEvent
 from voicepipe.telemetry.journal.port import Journal
 from voicepipe.telemetry.recording.port import CallRecorder
 from voicepipe.turn import commands as c
@@ -131,9 +132,9 @@ class GatedOutput:
         # Bounded: text by the LLM's limit, audio through `wait_for_space`.
         self._pending: list[_Text | _Call | _Sound] = []
         self._pending_ms = 0
-        self._opened = asyncio.Event()
+        self._opened = AsyncEvent()
         self._reversible = self._suspended = self._holds_calls = False
-        self._irrevocable = asyncio.Event()
+        self._irrevocable = AsyncEvent()
         self._irrevocable.set()
         self._pending_calls: list[_Call] = []  # bounded as `_pending`
         self._retained: list[Samples] = []  # bounded through `wait_for_space`

@@ -52,6 +52,7 @@ from voicepipe.session.socket import ClientSocket
 from voicepipe.session.takeover import Takeover
 from voicepipe.session.unserved_fields import UnservedFields
 from voicepipe.session.wake_timer import WakeTimer
+from voicepipe.tasks import AsyncEvent
 from voicepipe.telemetry.isolation import IsolatedJournal
 from voicepipe.telemetry.journal.port import NO_JOURNAL, Journal
 from voicepipe.telemetry.log import log_crash
@@ -132,7 +133,7 @@ class Session:
         self._group: asyncio.TaskGroup | None = None
         self._wake = WakeTimer(self._clock, post)
         self._stalls = EventLoopStalls(ports.stalls, self._clock)
-        self._broken: asyncio.Event = asyncio.Event()
+        self._broken: AsyncEvent = AsyncEvent()
         self._unserved = UnservedFields(ports.agents.is_another, ports.client.report_unserved)
 
     def _session_tools(self, stages: SessionStages) -> SessionTools:

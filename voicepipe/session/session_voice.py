@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -12,6 +11,7 @@ from voicepipe.errors import Overload, StageError
 from voicepipe.ports.synthesizer import Synthesizer, Voice
 from voicepipe.protocol.session_config import DEFAULT_VOICE
 from voicepipe.session.phrases import PhraseCache, PhraseSynthesizer, clauses_of
+from voicepipe.tasks import AsyncEvent
 from voicepipe.telemetry.log import log_crash
 from voicepipe.turn import events as e
 from voicepipe.turn import languages
@@ -43,7 +43,7 @@ class SessionVoice:
         self._charge = charge
         self._first: Voice | None = None
         self._model, self._context, self._post = model, context, post
-        self._changed = asyncio.Event()
+        self._changed = AsyncEvent()
 
     def use(self, synthesizer: Synthesizer, model: str, pronunciations: tuple[tuple[str, str], ...]) -> None:
         """Speak with another TTS from now on. The phrases stay the same, and are spoken ahead in its voice."""

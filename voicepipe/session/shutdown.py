@@ -12,6 +12,7 @@ from msgspec import Struct
 from voicepipe.protocol.outbound import EventRenderer
 from voicepipe.session.connection import SessionConnection
 from voicepipe.session.outbox import Outbox
+from voicepipe.tasks import AsyncEvent
 from voicepipe.turn.notifications import Refused
 
 NORMAL: Final = 1000
@@ -63,7 +64,7 @@ class EndingRequests:
         self.ending: Ending | None = None
         """How the session will end; None while it may continue."""
 
-        self._requested, self._due = asyncio.Event(), asyncio.Event()
+        self._requested, self._due = AsyncEvent(), AsyncEvent()
 
     def now(self, ending: Ending) -> None:
         """End at once. This overrides earlier requests."""

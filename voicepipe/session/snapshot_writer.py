@@ -30,6 +30,7 @@ from voicepipe.session.snapshot import (
     snapshot_of,
 )
 from voicepipe.session.unstored_records import ClosedRecords, unstored_records
+from voicepipe.tasks import AsyncEvent
 from voicepipe.telemetry.log import log_event
 from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
@@ -93,8 +94,8 @@ class SnapshotWriter:
     """The snapshot of one session: written whenever it has changed, and restored in another process."""
 
     def __init__(self) -> None:
-        self._changed, self._is_urgent, self._is_awaited = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._output_released = asyncio.Event()
+        self._changed, self._is_urgent, self._is_awaited = AsyncEvent(), AsyncEvent(), AsyncEvent()
+        self._output_released = AsyncEvent()
         """Set while no output has to wait for a write."""
 
         self._output_released.set()

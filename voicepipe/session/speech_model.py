@@ -18,6 +18,7 @@ from voicepipe.ports.model import Content, Finished, ModelRequest
 from voicepipe.ports.speech_model import SpeechConversation, SpeechModel, SpeechModelEvent, SpeechOptions
 from voicepipe.ports.speech_price import SpeechPrice, SpeechUsage
 from voicepipe.protocol.session_config import DEFAULT_VOICE
+from voicepipe.tasks import AsyncEvent
 from voicepipe.telemetry.log import log_crash
 from voicepipe.turn.context import TurnContext
 
@@ -78,7 +79,7 @@ class SpeechSession:
         self._options: SpeechOptions | None = None
         self._conversation: SpeechConversation | None = None
         self._opened_s = 0.0
-        self._changed, self._attached = asyncio.Event(), asyncio.Event()
+        self._changed, self._attached = AsyncEvent(), AsyncEvent()
         self._replayable: list[Samples] = []  # bounded by `REPLAYED_S`
         self._n_replayable = 0
         self._failed: ModelRequest | None = None

@@ -11,6 +11,7 @@ from voicepipe.ports.provider_events import ProviderChanged, TranscriberConnecte
 from voicepipe.ports.transcriber import EndOfTurn, Final, Interim, Transcriber, TranscriptionOptions
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.audio_input import AudioInput
+from voicepipe.tasks import AsyncEvent
 from voicepipe.telemetry.log import log_crash
 from voicepipe.turn import events as e
 
@@ -37,7 +38,7 @@ class SessionTranscription:
         self.configure(config)
         self._open_as = self.options
         audio_input.feed.expect_stream(transcriber.capabilities.push_hz(self.options))
-        self._changed = asyncio.Event()
+        self._changed = AsyncEvent()
         self._provider = transcriber.name
         """The provider whose transcripts arrive: of several, the latest."""
 

@@ -26,7 +26,7 @@ from voicepipe.errors import StageError
 from voicepipe.providers.net import failures
 from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.position_map import PositionMap
-from voicepipe.tasks import background_tasks
+from voicepipe.tasks import AsyncEvent, background_tasks
 
 PING_S = 5.0
 """Interval of pings. A connection that died silently is detected after this time plus the provider's idle time, at
@@ -122,12 +122,12 @@ class VendorSocket:
 
         self._connection: ClientConnection | None = None
         self._failure: StageError | None = None
-        self._dial_ended = asyncio.Event()  # dialled, or failed to
+        self._dial_ended = AsyncEvent()  # dialled, or failed to
         # Full means that the vendor takes less than comes: the oldest audio is dropped, and counted. One text too many
         # breaks the connection, since nothing of it gets through any more.
         self._waiting: deque[bytes | str] = deque()
         self._waiting_bytes = self._waiting_texts = 0
-        self._some = asyncio.Event()
+        self._some = AsyncEvent()
         self._idle = False
         """Whether the sending task waits for a message: then a message may be written without it."""
 

@@ -13,6 +13,7 @@ from voicepipe.errors import Overload
 from voicepipe.server.revocations import RETRY_S, Revocable
 from voicepipe.server.usage_limits import Countable, UsageLimits, micro_usd
 from voicepipe.session.shutdown import POLICY_VIOLATION, Ending
+from voicepipe.tasks import AsyncEvent
 from voicepipe.telemetry.log import log_event
 from voicepipe.turn.record.values import TurnRecord
 
@@ -38,7 +39,7 @@ class SessionUsage:
         self._timed_ms: int | None = None
         """Until when the session's time is counted; None before it runs."""
 
-        self._changed = asyncio.Event()
+        self._changed = AsyncEvent()
 
     def count_turn(self, record: TurnRecord) -> None:
         """Count a turn's record, new or renewed. A record without an outcome is still running."""
