@@ -36,7 +36,7 @@ CORE_IMPORTS = {
     "typing",
     "unicodedata",
 }
-"""All that the core may import beside `errors`: no I/O, no clock, no task, no log, no chance."""
+"""All that the core may import beside `errors` and `values`: no I/O, no clock, no task, no log, no chance."""
 
 CLOCKS = re.compile(
     r"\b(?:time\.(?:time|monotonic|perf_counter)(?:_ns)?|time\.(?:localtime|gmtime|sleep)|datetime\.(?:now|utcnow)"
@@ -164,7 +164,7 @@ def kit_imports(sources: Sources) -> list[str]:
 def impure(sources: Sources) -> list[str]:
     """Imports of the core that are not plain data and text."""
     core = {module: source for module, source in sources.items() if _package(module) == "turn"}
-    allowed = {"turn", "errors"} | {f"/{name}" for name in CORE_IMPORTS}
+    allowed = {"turn", "errors", "values"} | {f"/{name}" for name in CORE_IMPORTS}
     return [
         f"{m}:{line} {t}" for m, source in core.items() for line, t in imported(source) if _package(t) not in allowed
     ]

@@ -10,7 +10,7 @@ The packages lie in layers. A package imports only packages of lower layers:
     3  protocol/  telemetry/  ports/  cluster/  knowledge/
     2  turn/  audio/  auth/  registry
     1  clock  quantile  extras  storage  tasks  pii/
-    0  errors  freeing  cancellation  huge_pages
+    0  errors  freeing  cancellation  huge_pages  values
 
 `tests/test_architecture.py` checks this.
 """

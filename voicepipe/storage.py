@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from voicepipe.errors import StorageFailureKind
+from voicepipe.values import replace
 
 StoreName = Literal[
     "shared", "snapshots", "keys", "records", "webhooks", "journals", "recordings", "audio_cache", "responses"

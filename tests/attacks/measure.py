@@ -13,10 +13,11 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import quantiles
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 
@@ -102,7 +103,7 @@ async def measure(attack: Attack, settings: str, options: argparse.Namespace) ->
 async def from_outside(name: str, target: Target) -> Sent:
     """Run an attack in another process, so that it and the innocent don't wait for one another."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, __file__, "--attack", name, json.dumps(asdict(target))),
+        *(sys.executable, __file__, "--attack", name, json.dumps(msgspec.to_builtins(target))),
         stdout=asyncio.subprocess.PIPE,
         env=os.environ,
     )

@@ -12,8 +12,10 @@ import json
 import os
 import sys
 import threading
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from voicepipe import clock
 
@@ -110,7 +112,7 @@ def _keep_looking(path: Path) -> None:
     since_ms, never = clock.monotonic_ms(), threading.Event()
     with path.open("a", buffering=1) as file:
         while not never.wait(EVERY_S):
-            file.write(json.dumps(asdict(look(since_ms))) + "\n")
+            file.write(json.dumps(msgspec.to_builtins(look(since_ms))) + "\n")
 
 
 def main() -> int:

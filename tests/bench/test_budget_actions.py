@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 
 import pytest
 
 from tests.measure import budget_actions
 from tests.measure.budget_actions import APOLOGY, FILLER, NOTHING, SETUPS, Figures, measured, tokens_of
 from tests.measure.budget_actions_world import Draw, Setup, Stage
+from voicepipe.values import replace
 
 LONG = "I looked at the three offers that you mentioned and the second one is by far the cheapest of them."
 QUICK = Draw(tokens_of("It is noon."), (200.0, 200.0), (False, False), 10.0, 80.0)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable
-from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.measure import capacity as compared
@@ -20,6 +20,7 @@ from voicepipe.cli import main
 from voicepipe.cli.simulate_capacity import read_costs
 from voicepipe.errors import ConfigError, Overload
 from voicepipe.server.head_room import MAX_CPU_SHARE, HeadRoom
+from voicepipe.values import replace
 
 TALK = Talk()
 FREE = Costs(wake_us=0, cold_us=0, voiced_us=0, silent_us=0, chunk_us=0, token_us=0, turn_us=0, wait_share=0)
@@ -127,7 +128,7 @@ def test_costs_are_fitted_to_what_was_measured() -> None:
 def test_no_fitted_cost_is_negative() -> None:
     """Many users may cost more than the model has it: a cost is 0 then, not negative."""
     found = fitted([(10, 0.06), (40, 0.26), (100, 0.80)], TALK)
-    assert min(asdict(found).values()) >= 0
+    assert min(msgspec.to_builtins(found).values()) >= 0
     assert found.cold_us == 0
     assert simulate_loop(100, TALK, found, duration_s=15).cpu_share == pytest.approx(0.80, rel=0.2)
     with pytest.raises(ValueError, match="got those of wake-ups alone"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from tests.measure import fault_attribution
 from tests.measure.fault_attribution import INJECTED_DELAYS, Finding, judge, main, report, run
@@ -13,6 +12,7 @@ from voicepipe.audio.files import read_sound
 from voicepipe.client import RATE_HZ
 from voicepipe.testing.records import MARKS, turn_record
 from voicepipe.turn.record.values import Breach
+from voicepipe.values import replace
 
 DELAY_MS = 2_000
 """Long beside what a busy machine adds, since the limits are half of it."""

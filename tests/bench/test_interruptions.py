@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import csv
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from tests.measure.interruptions import main, report, write_csv
 from voicepipe.audio.samples import rms_dbfs
 from voicepipe.bench.endpointing.speech_set import RATE_HZ, SpeechSet
 from voicepipe.ports.transcriber import Samples
+from voicepipe.values import replace
 
 DATA = Path(__file__).parents[1] / "data"
 MS = RATE_HZ // 1_000

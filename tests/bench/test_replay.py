@@ -5,11 +5,9 @@ After an intended change, `python tests/data/journals/record.py --renew` writes 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from msgspec import structs
 
 from voicepipe.bench.replay_report import replay_lines
 from voicepipe.telemetry.journal.format import JournalFile, read_journal
@@ -17,6 +15,7 @@ from voicepipe.telemetry.journal.replay import replay
 from voicepipe.testing.transitions import illegal_moves
 from voicepipe.turn import events as e
 from voicepipe.turn.record.values import Breach
+from voicepipe.values import replace
 
 JOURNALS = sorted((Path(__file__).parents[1] / "data" / "journals").glob("*.jsonl"))
 
@@ -57,8 +56,8 @@ def test_changed_event_is_reported(path: Path) -> None:
     at = next(n for n, line in enumerate(journal_file.lines) if isinstance(line.event, e.SpeechPaused))
     event = journal_file.lines[at].event
     assert isinstance(event, e.SpeechPaused)
-    journal_file.lines[at] = structs.replace(
-        journal_file.lines[at], event=structs.replace(event, last_voiced_ms=event.last_voiced_ms + 30)
+    journal_file.lines[at] = replace(
+        journal_file.lines[at], event=replace(event, last_voiced_ms=event.last_voiced_ms + 30)
     )
     found = replay(journal_file).difference
     assert found is not None
@@ -96,5 +95,5 @@ def test_a_long_name_leaves_the_words_apart() -> None:
     replayed = replay(journal_file)
     id, spoken = next((id, record) for id, record in replayed.records.items() if record.user_text)
     late = Breach("first_clause", 58, "a-vendor/a-model-whose-name-is-very-long", "llm")
-    lines = replay_lines(journal_file, replace(replayed, records={id: structs.replace(spoken, breach=late)}))
+    lines = replay_lines(journal_file, replace(replayed, records={id: replace(spoken, breach=late)}))
     assert any(line.endswith(f"({late.owner}) {spoken.user_text}") for line in lines)

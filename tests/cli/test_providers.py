@@ -6,7 +6,6 @@ import json
 import re
 import socket
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from voicepipe.testing.fakes.cues import LlmCue, Status, SttCue
 from voicepipe.testing.fakes.deepgram_stt import FakeDeepgram
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.records import MARKS, turn_record
+from voicepipe.values import replace
 
 
 async def keep(folder: Path, *ttfts_ms: int, project: str = "default", itl_ms: float | None = 4.0) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from voicepipe.config import load
 from voicepipe.providers.net.distance import Distance
 from voicepipe.testing.fakes.cues import LlmCue, Status
 from voicepipe.testing.fakes.vendor import FakeVendor
+from voicepipe.values import replace
 
 
 def place(provider: str, round_trip_ms: float | None, *, in_use: bool = True, host: str = "here") -> LocatedAddress:

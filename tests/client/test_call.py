@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +34,7 @@ from voicepipe.client import events as e
 from voicepipe.protocol.extensions import Extensions
 from voicepipe.testing.fakes.cues import CallCue, LlmCue, Status, SttCue, tokens
 from voicepipe.testing.waiting import WAIT_S
+from voicepipe.values import replace
 
 Talk = Callable[[websockets.ServerConnection], Awaitable[None]]
 SESSION = {"session": {"id": "sess_1", "model": "m"}}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from voicepipe.config.speech_vendors import for_stage
 from voicepipe.providers.built_in import VOICES, factory, key_env_of
 from voicepipe.providers.vendor import SpeechFacts
 from voicepipe.registry import Spec
+from voicepipe.values import replace
 
 
 @pytest.mark.parametrize("facts", [voice for voice in VOICES if key_env_of(voice)], ids=lambda facts: facts.spec)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -10,6 +9,7 @@ import pytest
 
 from voicepipe.evals.expectations import Seen, SeenCall, loops, unmet
 from voicepipe.evals.scenario import Expect
+from voicepipe.values import replace
 
 SEEN = Seen(
     text="Your table, number 7, is free on Friday.",

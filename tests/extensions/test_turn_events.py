@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec.structs import replace
-
 from voicepipe.ports.transcriber import Samples
 from voicepipe.protocol.outbound import EventRenderer
 from voicepipe.protocol.session_config import SessionConfig
@@ -15,6 +13,7 @@ from voicepipe.testing.user import WireEvent, calling
 from voicepipe.testing.waiting import eventually
 from voicepipe.turn import notifications as a
 from voicepipe.turn.live_updates import changes
+from voicepipe.values import replace
 
 QUICK = {"audio": {"input": {"turn_detection": {"type": "server_vad", "silence_duration_ms": 200}}}}
 WATCHING = {**QUICK, "providerData": {"voicepipe": {"turn_events": True, "playback_reports": True}}}

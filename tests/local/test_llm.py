@@ -6,7 +6,6 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from voicepipe.config.agents import AgentSettings
 from voicepipe.errors import StageRefused
@@ -32,6 +31,7 @@ from voicepipe.providers.local.engine.worker import Task
 from voicepipe.providers.local.process import start_engine
 from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.waiting import WAIT_S
+from voicepipe.values import replace
 
 INSTRUCTIONS = "You are a friendly voice assistant on the telephone. Answer in one short sentence. " * 3
 

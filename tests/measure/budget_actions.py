@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -20,6 +20,7 @@ from voicepipe.bench.simulate_world import WorldOptions, draw_world
 from voicepipe.turn.record import attribution
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import BudgetActionSettings, CoreSettings
+from voicepipe.values import replace
 
 LIMIT_MS: Final = 1_000
 LATE_MS: Final = 1_500

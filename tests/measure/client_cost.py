@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, cast
 
@@ -35,6 +35,7 @@ from voicepipe.cli.bench_load import SOUND
 from voicepipe.client import Call, SessionOptions, connect
 from voicepipe.client import events as e
 from voicepipe.client.errors import CallEnded
+from voicepipe.values import replace
 
 EVENTS: Final = replace(RAW, has_events=True)
 """The users' wire over a `Call`: audio in binary messages, and the end of an answer as an event."""

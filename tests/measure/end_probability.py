@@ -14,7 +14,7 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -31,6 +31,7 @@ from voicepipe.bench.endpointing.score import ScoreSummary, TurnScore, score, su
 from voicepipe.bench.endpointing.traces import LabelledTrace, read_traces
 from voicepipe.turn.endpointing.probability import FITTED, Weights, WeightSets, end_probability, log_odds
 from voicepipe.turn.endpointing.strategies import Adaptive, Soft
+from voicepipe.values import replace
 
 Array = npt.NDArray[np.float64]
 
@@ -99,7 +100,7 @@ def _newton(design: Array, ends: Array, shares: Array) -> Array:
 
 def _value(row: Row, column: str) -> float:
     """Return the factor of a weight: the log odds of weights of which only that one is 1."""
-    return 1.0 if column == "bias" else log_odds(row.features, structs.replace(Weights(), **{column: 1.0}))
+    return 1.0 if column == "bias" else log_odds(row.features, replace(Weights(), **{column: 1.0}))
 
 
 def _is_long(row: Row) -> bool:

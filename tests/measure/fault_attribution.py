@@ -17,7 +17,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +31,7 @@ from voicepipe.config.agents import AgentSettings
 from voicepipe.errors import VoicepipeError
 from voicepipe.telemetry.advice import setting_for
 from voicepipe.turn.record.values import TurnRecord
+from voicepipe.values import replace
 
 DELAY_MS: Final = 1_000
 """Default delay, longer than each limit of the budget. A model that writes slowly is cut short before it is over."""

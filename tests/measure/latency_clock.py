@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from msgspec.structs import replace
 
 from tests.measure.fault_attribution_provider import DelayedProvider
 from voicepipe.audio.files import read_sound
@@ -28,6 +27,7 @@ from voicepipe.client import RATE_HZ, closed_turn, connect, until_ready
 from voicepipe.client.microphone import FRAME_MS
 from voicepipe.client.session_options import EXTENSIONS, SessionOptions
 from voicepipe.errors import VoicepipeError
+from voicepipe.values import replace
 
 ANSWER_MS: Final = 400
 """How long an answer plays: a client that reports playback does so every 100 ms."""

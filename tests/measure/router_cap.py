@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -24,6 +24,7 @@ from voicepipe.bench.simulate_world import WorldOptions, draw_world
 from voicepipe.cli.simulate import NO_LIMIT_USD, Scene, most_spent, published_candidates, simulated
 from voicepipe.router.options import RouterOptions
 from voicepipe.router.pool import USUAL_TOKENS
+from voicepipe.values import replace
 
 LIMIT: Final = 1.05
 FIRST_TURNS: Final = 2_000

@@ -24,13 +24,12 @@ import math
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 from unittest.mock import patch
 
 import numpy as np
 import uvloop
-from msgspec import structs
 
 from tests.router.measure import (
     CACHED_TOKENS,
@@ -58,6 +57,7 @@ from voicepipe.router.options import RouterOptions
 from voicepipe.router.pool import SharedStats
 from voicepipe.router.simulation import SimulatedResult, simulate_turns
 from voicepipe.turn.cost import Price
+from voicepipe.values import replace
 
 POLICIES: dict[str, dict[str, object]] = {
     "one model": {"policy": "single"},
@@ -109,7 +109,7 @@ def simulated(world: World, policy: dict[str, object], took_s: float, slower: fl
     pool = build_pool("p", candidates, options, stats)
     paced = replace(world, at_s=np.linspace(0.0, took_s, len(world.at_s)))
     turns = (
-        structs.replace(turn, input_tokens=INPUT_TOKENS, output_tokens=len(WORDS))
+        replace(turn, input_tokens=INPUT_TOKENS, output_tokens=len(WORDS))
         for turn in drawn_turns(paced, len(candidates))
     )
     return list(simulate_turns(pool, stats, turns))

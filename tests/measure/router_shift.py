@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -22,6 +21,7 @@ from voicepipe.router.options import RouterOptions
 from voicepipe.router.policies import CandidateOrder
 from voicepipe.router.pool import USUAL_TOKENS, SharedStats
 from voicepipe.router.simulation import simulate_turns
+from voicepipe.values import replace
 
 FIRST_TURNS: Final = 300
 """Not counted: a new router learns."""

@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Final
 
 from msgspec import structs
-from msgspec.structs import replace
 
 from tests.measure.store_turns import MONTH_MS, PROJECT, made_up
 from voicepipe import clock
@@ -38,6 +37,7 @@ from voicepipe.telemetry.store.port import MINUTE_MS, SessionQuery, StatsQuery, 
 from voicepipe.telemetry.store.postgres import PostgresTurnStore
 from voicepipe.telemetry.store.sqlite import SqliteTurnStore
 from voicepipe.turn.record.arm import Arm
+from voicepipe.values import replace
 
 BATCH: Final = 500
 """Turns in one transaction: ten times those of a very busy machine's record writer in a quarter of a second."""

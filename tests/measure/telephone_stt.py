@@ -18,8 +18,6 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final
 
-from msgspec.structs import replace
-
 from tests.measure.audio_input import FRAME_MS, SILENCE_MS, TURN_MS, VirtualClock, turn_frames
 from voicepipe.audio.encoding import MULAW
 from voicepipe.audio.files import read_sound
@@ -36,6 +34,7 @@ from voicepipe.session.transcription import SessionTranscription
 from voicepipe.testing.fakes import deepgram_stt, elevenlabs_stt, openai_realtime_stt
 from voicepipe.testing.fakes.ws_stt import FakeWsTranscriber
 from voicepipe.turn import events as e
+from voicepipe.values import replace
 
 SPEED: Final = 2
 VENDORS: Final[dict[str, tuple[str, type[FakeWsTranscriber], str]]] = {

@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import numpy as np
-from msgspec.structs import replace
 
 from voicepipe.protocol.beta import BETA
 from voicepipe.protocol.outbound import EventRenderer, Frames
@@ -37,6 +36,7 @@ from voicepipe.turn.notifications import (
     TranscriptDone,
 )
 from voicepipe.turn.settings import ReplySettings, Tool
+from voicepipe.values import replace
 
 CONFIG = SessionConfig.start(
     session_id="sess_b",

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from msgspec import structs
 
 from voicepipe.auth.claims import Lock
 from voicepipe.errors import ProtocolError
@@ -14,6 +12,7 @@ from voicepipe.protocol.field_locks import HIDEABLE, check_locks, check_reply, c
 from voicepipe.protocol.ga import session_object
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.turn.settings import ServerTool, Tool
+from voicepipe.values import replace
 
 SESSION = SessionConfig.start(
     session_id="sess_1", model="default", voice="heart", instructions="Be kind.", expires_at=9
@@ -117,7 +116,7 @@ def test_a_reply_may_not_leave_out_a_locked_server() -> None:
     """A `response.create` that names some of the session's MCP servers leaves out the others."""
     server = {"type": "mcp", "server_label": "clinic", "server_url": "https://mcp.example", "require_approval": "never"}
     tool = ServerTool(tool=Tool("reset", "", "{}"), label="clinic")
-    session = structs.replace(SESSION.merged({"tools": [server]}), server_tools=(tool,))
+    session = replace(SESSION.merged({"tools": [server]}), server_tools=(tool,))
     own = session.reply_settings()
     check_reply(session, own, LOCKS)
     check_reply(session, replace(own, server_tools=()), ())

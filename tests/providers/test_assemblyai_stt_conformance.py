@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from msgspec.structs import replace
 
 from voicepipe.ports.transcriber import Transcriber, TranscriptionOptions
 from voicepipe.providers.assemblyai import stt
@@ -15,6 +14,7 @@ from voicepipe.testing.conformance.cancellation import TranscriberCancellation
 from voicepipe.testing.conformance.streaming_transcriber import LiveTranscriberConformance
 from voicepipe.testing.conformance.transcriber import SttScript
 from voicepipe.testing.fakes.assemblyai_stt import KEY, FakeAssemblyAi
+from voicepipe.values import replace
 
 
 class TestAssemblyAiTranscriber(LiveTranscriberConformance, TranscriberCancellation):

@@ -6,7 +6,6 @@ import csv
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from voicepipe.errors import ConfigError
 from voicepipe.providers import catalog
@@ -15,6 +14,7 @@ from voicepipe.providers.catalog.facts import Catalog, ModelFacts
 from voicepipe.providers.catalog.load import parse
 from voicepipe.registry import Spec
 from voicepipe.testing.fakes.vendor_rules import VENDOR_RULES
+from voicepipe.values import replace
 
 BUILT = catalog.load()
 

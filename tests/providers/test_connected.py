@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -18,6 +17,7 @@ from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.fakes.cues import Hang, LlmCue, Status
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.waiting import WAIT_S
+from voicepipe.values import replace
 
 SPEC = Spec("fake", "m")
 HI = ModelRequest(model="m", messages=(Content("user", (Text("Hi"),)),))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import replace
 
 import msgspec
 import pytest
@@ -21,6 +20,7 @@ from voicepipe.testing.fakes.cues import Hold, Status, TtsCue
 from voicepipe.testing.fakes.script import soon
 from voicepipe.testing.fakes.ws_tts import TtsConnection
 from voicepipe.testing.waiting import WAIT_S, eventually
+from voicepipe.values import replace
 
 PLAN = SharingRules(line=SocketRules(), contexts=3)
 FORM = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 24_000}
@@ -173,7 +173,7 @@ class TestConnectionPool(LeavesNothing):
             assert vendor.open_contexts == 0
 
     async def test_socket_full_of_cancelled_contexts_is_not_used(self, vendor: FakeCartesia) -> None:
-        source = source_at(vendor, msgspec.structs.replace(PLAN, contexts=1))
+        source = source_at(vendor, replace(PLAN, contexts=1))
         vendor.context_over = lambda tts_context: ()  # type: ignore[method-assign]  # it confirms nothing
         async with connection_pool.lifetime():
             async with connection_pool.lease(source) as context:
@@ -185,7 +185,7 @@ class TestConnectionPool(LeavesNothing):
             assert len(vendor.calls) == 2
 
     async def test_socket_of_a_vendor_that_confirms_nothing_is_left(self, vendor: FakeCartesia) -> None:
-        source = source_at(vendor, msgspec.structs.replace(PLAN, confirms_cancel=False))
+        source = source_at(vendor, replace(PLAN, confirms_cancel=False))
         async with connection_pool.lifetime():
             async with connection_pool.lease(source) as context:
                 say(context, "Hello.")
@@ -224,7 +224,7 @@ class TestConnectionPool(LeavesNothing):
         assert vendor.calls[1].messages
 
     async def test_frozen_socket_is_noticed_by_its_pings(self, vendor: FakeCartesia) -> None:
-        source = source_at(vendor, msgspec.structs.replace(PLAN, line=SocketRules(pong_ms=50)))
+        source = source_at(vendor, replace(PLAN, line=SocketRules(pong_ms=50)))
         async with connection_pool.lifetime():
             with connection_pool.keep_ready(source):
                 await ready(vendor, 1)
@@ -236,7 +236,7 @@ class TestConnectionPool(LeavesNothing):
     ) -> None:
         """The new one is up before the old one goes."""
         monkeypatch.setattr(connection_pool, "LOOK_S", 0.01)
-        source = source_at(vendor, msgspec.structs.replace(PLAN, idle_ms=100))
+        source = source_at(vendor, replace(PLAN, idle_ms=100))
         async with connection_pool.lifetime():
             with connection_pool.keep_ready(source):
                 await ready(vendor, 1)
@@ -245,7 +245,7 @@ class TestConnectionPool(LeavesNothing):
                 assert vendor.open_calls
 
     async def test_old_socket_takes_no_turn(self, vendor: FakeCartesia) -> None:
-        source = source_at(vendor, msgspec.structs.replace(PLAN, age_ms=1))
+        source = source_at(vendor, replace(PLAN, age_ms=1))
         async with connection_pool.lifetime():
             await speak_through(source)
             await speak_through(source)
@@ -254,7 +254,7 @@ class TestConnectionPool(LeavesNothing):
     async def test_unneeded_socket_is_closed(self, vendor: FakeCartesia, monkeypatch: pytest.MonkeyPatch) -> None:
         """When the sessions have gone, and the rest is over, the socket goes too."""
         monkeypatch.setattr(connection_pool, "LOOK_S", 0.01)
-        source = source_at(vendor, msgspec.structs.replace(PLAN, idle_ms=50))
+        source = source_at(vendor, replace(PLAN, idle_ms=50))
         async with connection_pool.lifetime():
             with connection_pool.keep_ready(source):
                 await ready(vendor, 1)

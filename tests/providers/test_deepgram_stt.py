@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 
 from voicepipe.errors import ConfigError, StageBroken, StageRefused, StageTimeout
 from voicepipe.ports.transcriber import Final, Interim, Transcriber, TranscriptionOptions, TranscriptStream
@@ -24,6 +23,7 @@ from voicepipe.testing.fakes.script import soon
 from voicepipe.testing.fakes.tone import tone
 from voicepipe.testing.fakes.ws_connection import SttConnection
 from voicepipe.testing.waiting import eventually
+from voicepipe.values import replace
 
 SPEC = Spec("deepgram", "nova-3")
 TRANSCRIPTION = TranscriptionOptions(model="nova-3", language="en-US")

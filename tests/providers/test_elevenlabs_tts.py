@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from voicepipe.errors import StageBroken, StageError, StageRefused
 from voicepipe.ports.synthesizer import Synthesizer, Voice, audio_of
@@ -28,6 +27,7 @@ from voicepipe.testing.fakes.cues import Hold, InBandError, TtsCue
 from voicepipe.testing.fakes.elevenlabs_tts import KEY, FakeElevenLabs
 from voicepipe.testing.fakes.tone import tone
 from voicepipe.testing.waiting import WAIT_S
+from voicepipe.values import replace
 
 VOICE = Voice(model="eleven_flash_v2_5")
 VOICE_ID = "EXAVITQu4vr4xnSDxMaL"

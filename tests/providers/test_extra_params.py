@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from voicepipe.errors import StageRefused
 from voicepipe.ports.model import Content, ModelRequest, Text
@@ -14,6 +13,7 @@ from voicepipe.providers.built_in import factory
 from voicepipe.providers.llm.extra_params import passed_on
 from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.registry import ProviderSettings, Spec
+from voicepipe.values import replace
 
 ADDRESS = ProviderAddress.of("llm", Spec("p", "m"), ProviderSettings(kind="openai", base_url="http://127.0.0.1:9/v1"))
 

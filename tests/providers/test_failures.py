@@ -7,7 +7,6 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -21,6 +20,7 @@ from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.fakes.cues import Hold, LlmCue, Status
 from voicepipe.testing.fakes.vendor import FakeVendor
+from voicepipe.values import replace
 
 KEY = "sk-test-0123456789"
 

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 
 from voicepipe.errors import ConfigError, StageBroken, StageRefused
 from voicepipe.ports.transcriber import Final, Interim, Transcriber, TranscriptionOptions, TranscriptStream
@@ -24,6 +23,7 @@ from voicepipe.testing.fakes.cues import SttCue
 from voicepipe.testing.fakes.inworld_stt import KEY, FakeInworldStt, error, transcription, usage
 from voicepipe.testing.fakes.tone import tone
 from voicepipe.testing.fakes.ws_connection import SttConnection
+from voicepipe.values import replace
 
 SPEC = Spec("inworld", "inworld-stt-1")
 TRANSCRIPTION = TranscriptionOptions(model="inworld-stt-1", language="en-US")

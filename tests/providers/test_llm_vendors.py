@@ -6,7 +6,6 @@ What the fakes demand is written down apart from the catalog, from the sources n
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -35,6 +34,7 @@ from voicepipe.testing.fakes.cues import CallCue, InBandError, LlmCue
 from voicepipe.testing.fakes.request_rules import RequestRules
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.fakes.vendor_rules import VENDOR_RULES
+from voicepipe.values import replace
 
 VENDORS = catalog.load().providers
 AFFINITIES = {rules.affinity for rules in VENDOR_RULES.values() if rules.affinity is not None}

@@ -8,7 +8,6 @@ import socket
 from collections.abc import AsyncIterator
 
 import pytest
-from msgspec.structs import replace
 
 from voicepipe.errors import ConfigError, StageBroken, StageError, StageRefused, StageTimeout
 from voicepipe.providers.net import ws
@@ -21,6 +20,7 @@ from voicepipe.testing.fakes.cues import Status, SttCue
 from voicepipe.testing.fakes.deepgram_stt import KEY, FakeDeepgram
 from voicepipe.testing.fakes.ws_connection import SttConnection
 from voicepipe.testing.waiting import WAIT_S
+from voicepipe.values import replace
 
 PATH = "/listen?model=m&encoding=linear16&sample_rate=16000"
 LINE = SocketRules(keep_alive='{"type":"KeepAlive"}', farewell='{"type":"CloseStream"}')

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 
@@ -23,6 +23,7 @@ from voicepipe.router.pool import SharedStats
 from voicepipe.tasks import background_tasks
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.turn.cost import Price
+from voicepipe.values import replace
 
 HI = ModelRequest(model="any", messages=(Content("user", (Text("Hi"),)),))
 

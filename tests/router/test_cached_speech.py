@@ -6,7 +6,6 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +42,7 @@ from voicepipe.testing.fakes.ports import FakeSynthesizer, ReceivedClause
 from voicepipe.testing.fakes.script import Script
 from voicepipe.testing.fakes.tone import tone
 from voicepipe.testing.waiting import WAIT_S, eventually
+from voicepipe.values import replace
 
 VOICE = Voice(model="any", voice="heart")
 MEGABYTE = 1 << 20

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from msgspec import structs
 
 from tests.router.requests import HI
 from voicepipe import clock
@@ -19,6 +17,7 @@ from voicepipe.router.llm.model import RoutedModel
 from voicepipe.testing.fakes.cues import CallCue, Hang, Hold, LlmCue
 from voicepipe.testing.fakes.script import soon
 from voicepipe.testing.waiting import eventually
+from voicepipe.values import replace
 
 
 async def test_an_answer_of_calls_only_wins_too(pool: Any) -> None:
@@ -80,7 +79,7 @@ EMPTY = pytest.mark.parametrize(
 )
 
 
-SPOKEN = structs.replace(HI, is_spoken=True)
+SPOKEN = replace(HI, is_spoken=True)
 
 
 @EMPTY
@@ -127,7 +126,7 @@ async def test_an_answer_that_may_be_empty_ends_as_it_does(pool: Any, cue: LlmCu
     for each in (pooled,) if n_vendors > 1 else (pooled, single):
         for vendor in each.vendors:
             vendor.llm.usual = cue
-        came = await each.request(structs.replace(SPOKEN, may_be_empty=True))
+        came = await each.request(replace(SPOKEN, may_be_empty=True))
         is_visible = bool("".join(cue.tokens).strip())
         assert came.is_whole is (is_visible or cue.finish == "stop")
         assert came.text.strip() == ("".join(cue.tokens) if came.is_whole else "").strip()

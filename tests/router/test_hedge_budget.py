@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from voicepipe.router.policies import CandidateOrder, RoutingQuery
 from voicepipe.router.pool import USUAL_TOKENS, SharedStats
 from voicepipe.router.simulation import SimulatedResult, simulate_turns
 from voicepipe.turn.cost import Price
+from voicepipe.values import replace
 
 CAP_USD = 0.0001
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ from voicepipe.router.options import PoolOptions, RouterOptions
 from voicepipe.router.policies import Candidates, Experiment, RoutingQuery
 from voicepipe.router.pool import SharedStats
 from voicepipe.turn.cost import Price
+from voicepipe.values import replace
 
 PROMPTS = Path(__file__).with_name("prompts")
 

@@ -6,11 +6,9 @@ import asyncio
 import gc
 import logging
 import weakref
-from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
-from msgspec import structs
 
 from tests.router.requests import HI, WORDS
 from voicepipe import clock
@@ -38,6 +36,7 @@ from voicepipe.router.pool import REBUILD_MS, Pool
 from voicepipe.testing.fakes.cues import Cut, Hang, Hold, LlmCue, Stall, Status
 from voicepipe.testing.fakes.script import soon
 from voicepipe.testing.waiting import WAIT_S, eventually
+from voicepipe.values import replace
 
 
 async def test_everything_of_an_answer_comes_in_order(pool: Any) -> None:
@@ -73,7 +72,7 @@ async def test_the_first_answer_of_a_session_does_not_hide_its_providers_cache(p
     vendor = pooled.vendors[0]
     for session, cached_tokens in (("a", 0), ("a", 1_200), ("b", 0)):
         vendor.llm.cue(LlmCue(input_tokens=1_500, cached_tokens=cached_tokens))
-        assert (await pooled.request(structs.replace(LONG, session=session))).is_whole
+        assert (await pooled.request(replace(LONG, session=session))).is_whole
     assert pooled.stats.cached_shares == {"v0/m": 0.8}
 
 
@@ -86,7 +85,7 @@ async def test_a_first_choice_without_a_request_counts_as_cached(pool: Any, monk
         vendor.llm.usual = LlmCue(input_tokens=1_500, cached_tokens=0)
     session = next(each for each in map(str, range(9)) if first_of(voice, each) == "v1/m")
     for _ in range(2):
-        assert (await pooled.request(structs.replace(LONG, session=session))).routes == ["v1/m"]
+        assert (await pooled.request(replace(LONG, session=session))).routes == ["v1/m"]
     assert spent == pytest.approx([0.0, 1_500 * 0.8 * (0.3 - 0.03) / 1e6])
 
 
@@ -162,7 +161,7 @@ async def test_what_is_learned_moves_the_questions(pool: Any) -> None:
     pooled.vendors[0].llm.usual = LlmCue(fault=Hang())
     reasons = []
     for n in range(12):
-        came = await pooled.request(structs.replace(HI, session=f"s{n}"))
+        came = await pooled.request(replace(HI, session=f"s{n}"))
         reasons.append(came.attempts[0][:2])
         # Tables are made anew once a second; these tests should not wait for that.
         for table in pooled.model._routes.pools["voice"]._tables.values():
@@ -179,7 +178,7 @@ async def test_models_that_a_request_names_come_after_the_routes_own(pool: Any) 
         survival = pooled.stats.latency.survival(Candidate(spec=candidate))
         for _ in range(50):
             survival.spoke(ms, clock.monotonic_ms())
-    request = structs.replace(HI, models=("v1/m",))
+    request = replace(HI, models=("v1/m",))
     assert [(await named.request(request)).attempts[0] for _ in range(6)] == [("v0/m", "primary", "spoke")] * 6
     pooled.vendors[0].llm.usual = LlmCue(fault=Status(503))
     assert (await named.request(request)).routes == ["v1/m"]
@@ -207,7 +206,7 @@ async def test_a_key_that_is_refused_is_an_error_in_the_log(pool: Any, caplog: p
 async def test_a_single_model_is_retried_and_observed(pool: Any) -> None:
     """The wrong key is reported until the model answers."""
     pooled = await pool(1)
-    alone = structs.replace(HI, models=())
+    alone = replace(HI, models=())
     model = RoutedModel(pooled.model._first, "", pooled.model._routes, metadata={})
     single = replace(pooled, model=model)
     pooled.vendors[0].llm.usual = LlmCue(fault=Status(403))
@@ -230,7 +229,7 @@ async def test_how_fast_a_model_writes_is_learned_alone_and_in_a_pool(pool: Any)
     assert of_pool.itl_ms >= 20
     pooled.stats.latency._speeds.clear()
     alone = RoutedModel(pooled.model._first, "", pooled.model._routes, metadata={})
-    await read_slowly(replace(pooled, model=alone), structs.replace(HI, models=()))
+    await read_slowly(replace(pooled, model=alone), replace(HI, models=()))
     (of_lone, _) = healths(pooled.stats, "llm", clock.monotonic_ms())
     assert of_lone.itl_ms is not None
     assert of_lone.itl_ms >= 20
@@ -329,7 +328,7 @@ async def test_a_pool_that_the_client_named_obeys_no_rule(pool: Any, applies_rul
     pooled = await pool(2, policy="single", order="given")
     routes = pooled.model._routes
     rules, other = (Rule("all", (("agent", ("*",)),), "other"),), routes.pool_for(("v1/m",), "")
-    routes = structs.replace(routes, rules=rules, pools={**routes.pools, "other": other})
+    routes = replace(routes, rules=rules, pools={**routes.pools, "other": other})
     model = RoutedModel(pooled.model._first, "voice", routes, metadata={"agent": "a"}, applies_rules=applies_rules)
     assert (await replace(pooled, model=model).request(HI)).routes == [answers]
 
@@ -338,7 +337,7 @@ async def test_a_request_may_have_a_deadline_of_its_own(pool: Any) -> None:
     """The table for it is made once, and a few tables are stored."""
     pooled = await pool(2, deadline_ms=2_000)
     for deadline_ms in range(100, 2_000, 100):
-        assert (await pooled.request(structs.replace(HI, deadline_ms=deadline_ms))).is_whole
+        assert (await pooled.request(replace(HI, deadline_ms=deadline_ms))).is_whole
     voice = pooled.model._routes.pools["voice"]
     assert list(voice._tables) == list(range(1_200, 2_000, 100))
 
@@ -427,7 +426,7 @@ async def test_a_model_that_can_not_be_made_leaves_nothing_behind(pool: Any) -> 
     def model_of(spec: str) -> Model:
         raise ConfigError(f"no {spec}")
 
-    routes = structs.replace(pooled.model._routes, models=model_of)
+    routes = replace(pooled.model._routes, models=model_of)
     broken = RoutedModel(pooled.model._first, "voice", routes, metadata={})
     with pytest.raises(ConfigError, match="no v0/m"):
         async with broken.open(LONG):
@@ -457,7 +456,7 @@ def test_the_words_that_are_judged_are_the_users_latest(
     spoken: tuple[tuple[Literal["system", "user", "assistant"], str], ...], words: str
 ) -> None:
     messages = tuple(Content(role, (Text(text),)) for role, text in spoken)
-    assert latest_words(structs.replace(HI, messages=messages)) == words
+    assert latest_words(replace(HI, messages=messages)) == words
 
 
 async def test_a_first_that_hangs_alone_is_replaced_at_the_deadline_though_no_hedge_is_paid_for(pool: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from voicepipe.router.options import RouterOptions
 from voicepipe.router.pool import SharedStats
 from voicepipe.router.simulation import Draw, DrawnTurn, SimulatedResult, simulate_turns
 from voicepipe.turn.cost import Price
+from voicepipe.values import replace
 
 A = Candidate(spec="a/m", price=Price(1.0, 4.0, 0.1), ttft_p50_ms=250.0, tokens_per_s=100.0)
 B = Candidate(spec="b/m", price=Price(1.0, 4.0, 0.1), ttft_p50_ms=250.0, tokens_per_s=100.0)

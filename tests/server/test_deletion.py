@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 
 from tests.server.test_presence import Announced, facts
 from voicepipe.errors import StoreUnavailable
@@ -16,6 +15,7 @@ from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.telemetry.webhooks.payload import Webhook
 from voicepipe.telemetry.webhooks.queue import NewDelivery
 from voicepipe.testing.records import turn_record
+from voicepipe.values import replace
 
 HOOK = Webhook(name="crm", url="http://127.0.0.1:1/", secrets=(b"x" * 32,))
 

@@ -6,13 +6,13 @@ import threading
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from voicepipe.server.api import experiments as api
 from voicepipe.telemetry.rollups.arms import ArmTurn, ExperimentFigures, experiments
 from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.testing.records import turn_record
 from voicepipe.turn.record.arm import Arm
+from voicepipe.values import replace
 
 
 def turn(id: str, *, arm: str = "", project: str = "acme", session: str = "sess_1") -> StoredTurn:

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 
 from tests.server.conftest import Serve, Server
 from tests.server.test_takeover import FIRST_VERSION, Snapshots
@@ -22,6 +21,7 @@ from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.testing.records import turn_record
 from voicepipe.testing.waiting import eventually
 from voicepipe.turn.record.values import Outcome, TurnRecord
+from voicepipe.values import replace
 
 RUNNING = turn_record(outcome=None, played_text="", spoken_ms=0, session="sess_x", id="turn_2")
 CLOSED = turn_record(session="sess_x")

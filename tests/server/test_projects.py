@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec.structs import replace
-
 from voicepipe.auth.tokens import verify
 from voicepipe.clock import unix_s
 from voicepipe.server.quotas import Quotas
 from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.testing.records import turn_record
+from voicepipe.values import replace
 
 
 async def test_turns_are_not_read_across_projects(serve: Any) -> None:

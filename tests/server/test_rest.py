@@ -6,11 +6,11 @@ import io
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from voicepipe.clock import unix_s
 from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.testing.records import turn_record
+from voicepipe.values import replace
 
 
 def bearer(token: str) -> dict[str, str]:

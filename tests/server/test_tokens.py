@@ -10,7 +10,6 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from jwt import PyJWKSet, PyJWS
-from msgspec.structs import replace
 
 from voicepipe.auth.tokens import MAX_TOKEN_BYTES, verify
 from voicepipe.clock import unix_s
@@ -19,6 +18,7 @@ from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.testing.records import turn_record
 from voicepipe.testing.waiting import WAIT_S, eventually
 from voicepipe.turn.record.values import TurnCost
+from voicepipe.values import replace
 
 EVERYTHING: dict[str, Any] = {
     "subject": "customer-4711",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from voicepipe.auth.tokens import session_prefix, verify
 from voicepipe.clock import unix_s
@@ -13,6 +12,7 @@ from voicepipe.telemetry import transcript
 from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.testing.records import turn_record
 from voicepipe.turn.record.values import Contribution, ToolCall
+from voicepipe.values import replace
 
 LOOK = ToolCall(name="look", arguments='{"at": 9}', ran_by="server", took_ms=40, outcome="returned")
 STAGES = (Contribution("endpoint", "a", "b", 300), Contribution("llm_ttft", "b", "c", 200))

@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from voicepipe.auth.tokens import session_prefix, verify
 from voicepipe.clock import unix_ms, unix_s
@@ -14,6 +13,7 @@ from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.testing.records import turn_record
 from voicepipe.testing.waiting import WAIT_S
 from voicepipe.turn.record.values import ModelAttempt
+from voicepipe.values import replace
 
 
 def stored_turn(

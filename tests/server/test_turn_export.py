@@ -9,13 +9,13 @@ from typing import Any
 
 import aiohttp
 import pytest
-from msgspec.structs import replace
 
 from voicepipe.server.api.export import COLUMNS, STAGES, csv_rows
 from voicepipe.telemetry.store.port import StoredTurn, StoreError
 from voicepipe.testing.records import turn_record
 from voicepipe.turn.record.values import ToolCall
 from voicepipe.turn.settings import BudgetLimits
+from voicepipe.values import replace
 
 
 def stored_turn(number: int, *, project: str = "acme", **changes: Any) -> StoredTurn:

@@ -10,8 +10,6 @@ from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-from msgspec.structs import replace
-
 from voicepipe.auth.tokens import session_prefix, verify
 from voicepipe.clock import unix_s
 from voicepipe.server import streaming
@@ -20,6 +18,7 @@ from voicepipe.telemetry.live_feed import MAX_READERS, Reader
 from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.testing.records import turn_record
 from voicepipe.testing.waiting import WAIT_S, eventually
+from voicepipe.values import replace
 
 
 def stored_turn(id: str, *, project: str = "acme", session: str = "sess_1") -> StoredTurn:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
 from typing import Any
 
 from voicepipe.telemetry.webhooks.payload import Webhook
 from voicepipe.telemetry.webhooks.queue import NewDelivery
 from voicepipe.testing.waiting import WAIT_S
+from voicepipe.values import replace
 
 EVERY = Webhook(name="every", url="https://user:hush@hooks.example/x?key=hush", secrets=(b"x" * 32,))
 ACME = Webhook(name="crm", url="http://127.0.0.1:1/", secrets=(b"x" * 32,), kinds=("session.ended",), project="acme")

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 
 from tests.session.test_endpoint_scoring import EventJournal
 from tests.session.test_observers import session
@@ -26,6 +25,7 @@ from voicepipe.session.transcription import SessionTranscription
 from voicepipe.testing.fakes.cues import LlmCue, SttCue
 from voicepipe.testing.fakes.ports import FakeModel, FakeTranscriber
 from voicepipe.turn import events as e
+from voicepipe.values import replace
 
 CONFIG = SessionConfig.start(session_id="sess_a", model="default", voice="v", instructions="", expires_at=0)
 STREAMS = TranscriberCapabilities(rate_hz=16_000, streams=True)

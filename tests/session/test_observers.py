@@ -8,7 +8,6 @@ import logging
 from typing import Any, NoReturn
 
 import pytest
-from msgspec.structs import replace
 
 from tests.session.test_third_party_faults import Client
 from voicepipe.audio.samples import Samples
@@ -28,6 +27,7 @@ from voicepipe.turn.events import Event, EventLoopStalled
 from voicepipe.turn.notifications import Notification
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import CoreSettings
+from voicepipe.values import replace
 
 WORDS = "HTTP 429: rate limit (org-acme-7731 has used its quota, key sk-se...0123)"
 

@@ -6,11 +6,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from msgspec import structs
 
 from voicepipe.ports.provider_events import CachedSpeech, ProviderChanged, UnusedSpeech
 from voicepipe.ports.synthesizer import Speech, SpeechEvent, Voice
@@ -21,9 +19,10 @@ from voicepipe.session.session_voice import SessionVoice
 from voicepipe.testing.fakes.cues import Status, TtsCue
 from voicepipe.testing.fakes.synthesizer import FakeSynthesizer
 from voicepipe.testing.records import turn_record
+from voicepipe.values import replace
 
-ANSWERED = structs.replace(turn_record(), providers=(("llm", "fake/model"),))
-COUGH = structs.replace(turn_record(), providers=(("stt", "fake/stt"),), user_text="")
+ANSWERED = replace(turn_record(), providers=(("llm", "fake/model"),))
+COUGH = replace(turn_record(), providers=(("stt", "fake/stt"),), user_text="")
 
 
 class FakeVoices:
@@ -141,7 +140,7 @@ async def test_turns_pay_for_preparations(steady: asyncio.Event) -> None:
         await try_voices(preparation, 0)
         assert voices.prepared == [0, 1, 2][:MAX_BETWEEN_TURNS]
         preparation.on_record(COUGH)
-        preparation.on_record(structs.replace(ANSWERED, outcome=None))
+        preparation.on_record(replace(ANSWERED, outcome=None))
         await try_voices(preparation, 100)
         assert voices.prepared == [0, 1, 2]
         preparation.on_record(ANSWERED)

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 
 from voicepipe.errors import StoreUnavailable
 from voicepipe.protocol.beta import BETA
@@ -62,6 +61,7 @@ from voicepipe.turn.conversation import (
 from voicepipe.turn.core import Core
 from voicepipe.turn.record.arm import NO_ARM, Arm
 from voicepipe.turn.settings import CoreSettings, ReplySettings, ServerTool, Tool, TurnSettings
+from voicepipe.values import replace
 
 SPEECH = OutputAudio(
     "One two three. Four five six.",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 
 from voicepipe import clock
 from voicepipe.protocol.extensions import Resume
@@ -19,6 +18,7 @@ from voicepipe.turn.conversation import FunctionOutput
 from voicepipe.turn.core import Core
 from voicepipe.turn.record.values import TurnElsewhere, TurnRecord
 from voicepipe.turn.settings import CoreSettings, ReplySettings, TurnSettings
+from voicepipe.values import replace
 
 QUESTION, ANSWER = "What time is it?", "It is noon."
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec.structs import replace
-
 from voicepipe.telemetry.ended_turns import MAX_ENDED_TURNS, EndedTurns
 from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.testing.records import turn_record
+from voicepipe.values import replace
 
 
 def stored_turn(id: str = "turn_1", project: str = "acme", **changes: Any) -> StoredTurn:

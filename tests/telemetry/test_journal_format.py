@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import pytest
 from hypothesis import given
@@ -25,6 +23,7 @@ from voicepipe.turn.endpointing.strategy import Evidence
 from voicepipe.turn.journal import Entry, Opening
 from voicepipe.turn.record.arm import Arm
 from voicepipe.turn.settings import CoreSettings, ReplySettings, Tool, TurnSettings
+from voicepipe.values import replace
 
 WORDS = "Please call my neighbour Aloysius at 55501234."
 

@@ -6,17 +6,17 @@ import json
 from contextlib import ExitStack
 
 import pytest
-from msgspec.structs import replace
 
 from voicepipe.errors import Overload
 from voicepipe.telemetry.live_feed import MAX_PER_TOKEN, MAX_READERS, MAX_TOKEN_READERS, Feed, FeedEvent, Reader
 from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.testing.records import turn_record
 from voicepipe.testing.waiting import WAIT_S
+from voicepipe.values import replace
 
 
 def stored_turn(id: str, *, project: str = "acme", outcome: str | None = "completed") -> StoredTurn:
-    return StoredTurn(replace(turn_record(), id=id, outcome=outcome), project, "default", 1)
+    return StoredTurn(replace(turn_record(), id=id, outcome=outcome), project, "default", 1)  # type: ignore[arg-type]
 
 
 def everything(event: FeedEvent) -> bool:

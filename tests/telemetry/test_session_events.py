@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any, get_args
 
 import pytest
-from msgspec.structs import replace
 
 from tests.docs import PAGES, ROOT, named, rows
 from voicepipe.tasks import background_tasks
@@ -19,6 +18,7 @@ from voicepipe.telemetry.webhooks.sender import Webhooks
 from voicepipe.telemetry.webhooks.session_events import SessionEvents
 from voicepipe.testing.records import turn_record
 from voicepipe.turn.record.values import ToolCall
+from voicepipe.values import replace
 
 CALL = ToolCall(name="look")
 DONE = ToolCall(name="look", took_ms=40, outcome="returned")

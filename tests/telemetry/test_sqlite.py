@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Final, cast
 
 import pytest
-from msgspec.structs import replace
 
 from tests.telemetry.version_2 import BACK_TO_VERSION_2, record_of_version_2
 from voicepipe.errors import ConfigError
@@ -31,6 +30,7 @@ from voicepipe.testing.conformance import turn_stats
 from voicepipe.testing.conformance.turn_store import CHECKS, OpenStore, stored_turn
 from voicepipe.testing.waiting import WAIT_S
 from voicepipe.turn.record.arm import Arm
+from voicepipe.values import replace
 
 
 @pytest.mark.parametrize("check", [*CHECKS, *turn_stats.CHECKS], ids=lambda check: check.__name__)

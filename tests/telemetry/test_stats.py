@@ -14,7 +14,6 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from voicepipe.errors import ProtocolError
 from voicepipe.quantile import RELATIVE_ERROR
@@ -29,6 +28,7 @@ from voicepipe.telemetry.store.sqlite import SqliteTurnStore
 from voicepipe.testing.conformance.turn_store import stored_turn
 from voicepipe.testing.records import MARKS, turn_record
 from voicepipe.turn.record.arm import NO_ARM, Arm
+from voicepipe.values import replace
 
 T0 = 20_000 * DAY_MS
 """An instant that is the beginning of a span of every level."""

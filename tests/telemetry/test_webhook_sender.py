@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from msgspec.structs import replace
 
 from voicepipe.telemetry.ended_turns import EndedTurns
 from voicepipe.telemetry.store.port import StoredTurn, StoreError
@@ -29,6 +28,7 @@ from voicepipe.telemetry.webhooks.queue_file import QueueFile
 from voicepipe.telemetry.webhooks.sender import MAX_BUFFERED, RetryPolicy, WebhookCounts, Webhooks, _judged
 from voicepipe.testing.records import turn_record
 from voicepipe.testing.waiting import WAIT_S
+from voicepipe.values import replace
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 QUICK = RetryPolicy(first_ms=1, factor=1, jitter=0, attempts=4)

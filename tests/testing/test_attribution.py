@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
 from voicepipe.testing.attribution import Attribution, problems
 from voicepipe.testing.records import MARKS, turn_record
 from voicepipe.testing.scenario import Scenario
 from voicepipe.turn.record import attribution
 from voicepipe.turn.turn import Turn
+from voicepipe.values import replace
 
 
 def answered() -> None:
@@ -64,7 +64,7 @@ def test_each_kind_of_fault_is_reported() -> None:
     first, second, *rest = whole.contributions
 
     def problems_of(**changes: object) -> str:
-        return "\n".join(problems(replace(whole, **changes)))
+        return "\n".join(problems(replace(whole, **changes)))  # type: ignore[arg-type]
 
     assert "not from t0" in problems_of(total_ms=900)
     assert "make 982 ms of 983 ms" in problems_of(unattributed_ms=-1)

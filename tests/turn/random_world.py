@@ -5,7 +5,7 @@ Some act late, twice, or never. The core receives all of these events, and every
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
@@ -17,6 +17,7 @@ from voicepipe.turn.context import Due, Timer
 from voicepipe.turn.conversation import InputText, Message
 from voicepipe.turn.settings import BudgetActionSettings, CoreSettings, Deadlines, ReplySettings, TurnSettings
 from voicepipe.turn.states import AgentState
+from voicepipe.values import replace
 
 CLAUSE = "One two three four five."
 ALONE = """

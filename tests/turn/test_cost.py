@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
 from voicepipe.testing.scenario import Role, Scenario
 from voicepipe.turn import events as e
@@ -12,6 +11,7 @@ from voicepipe.turn.record.values import ModelAttempt, TurnRecord
 from voicepipe.turn.record_builder import usage_of
 from voicepipe.turn.settings import BudgetActionSettings
 from voicepipe.turn.turn import Turn
+from voicepipe.values import replace
 
 PRICES = PriceList(
     models={"fake/llm": Price(1.0, 10.0, 0.1)},

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from voicepipe.turn.endpointing.completeness import unfinished
 from voicepipe.turn.endpointing.pauses import Pauses
 from voicepipe.turn.endpointing.probability import SENTENCE_END, STT_END
 from voicepipe.turn.endpointing.strategies import Adaptive, Silence
 from voicepipe.turn.endpointing.strategy import NOTHING, EndpointStrategy, Evidence
+from voicepipe.values import replace
 
 TEXTS = ("", "yes", "No.", "I would like the", "If it rains,", "0 7 9", "Is it far?", "I live in Rome", "Well...")
 

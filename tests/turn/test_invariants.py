@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -12,6 +10,7 @@ from tests.turn.random_world import cores, play, steps
 from voicepipe.turn import events as e
 from voicepipe.turn.settings import BudgetActionSettings, CoreSettings, Deadlines
 from voicepipe.turn.states import AgentState, UserState
+from voicepipe.values import replace
 
 pytestmark = pytest.mark.slow
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from voicepipe.testing.scenario import Scenario
 from voicepipe.turn.commands import SayFiller
 from voicepipe.turn.settings import BudgetActionSettings, LanguageSettings, ReplySettings
+from voicepipe.values import replace
 
 GERMAN = LanguageSettings(tag="de", voice="Anna", instructions="Answer in German.")
 SWISS = LanguageSettings(tag="de-CH", instructions="Write ss.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from voicepipe.turn.conversation import FunctionCall
 from voicepipe.turn.events import FinishReason
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import ReplySettings, ServerTool, SpeculationLimits, Tool
+from voicepipe.values import replace
 
 LOOK_UP = ServerTool(tool=Tool("look_up", "", "{}"), label="agent", side_effects=False, runs_early=True)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
 from voicepipe.testing.records import turn_record
 from voicepipe.turn import notifications as a
 from voicepipe.turn.record.values import FailedStage, ModelAttempt, Outcome
 from voicepipe.turn.redaction import redacted_notification, redacted_record
+from voicepipe.values import replace
 
 SECRET = "org-4711 is over its limit of 3"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from voicepipe.turn import notifications as a
 from voicepipe.turn.conversation import FunctionCall
 from voicepipe.turn.settings import Deadlines, ReplySettings
 from voicepipe.turn.states import AgentState, UserState
+from voicepipe.values import replace
 
 
 def test_the_answer_is_audible_when_the_end_is_likely() -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from voicepipe.config import load
 from voicepipe.config.settings import QualitySettings
@@ -26,6 +25,7 @@ from voicepipe.testing.records import turn_record
 from voicepipe.testing.waiting import eventually
 from voicepipe.turn.cost import Price
 from voicepipe.turn.record.arm import Arm
+from voicepipe.values import replace
 from voicepipe.wiring import answer_judge
 from voicepipe.wiring.answer_judge import MAX_WAITING, AnswerJudge, JudgedTurns
 

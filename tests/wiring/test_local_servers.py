@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from msgspec.structs import replace
 
 from voicepipe.config import Settings, load
 from voicepipe.testing.waiting import WAIT_S
+from voicepipe.values import replace
 from voicepipe.wiring import local_servers
 from voicepipe.wiring.local_servers import MAX_BYTES, USUAL, UsualAddress, offer
 from voicepipe.wiring.serve import greeting

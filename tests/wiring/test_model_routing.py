@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from voicepipe.config import load
 from voicepipe.errors import ConfigError, StageRefused
@@ -26,6 +25,7 @@ from voicepipe.registry import Spec
 from voicepipe.testing.fakes.cues import Hang, Hold, LlmCue, Status, TtsCue
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.waiting import WAIT_S, eventually
+from voicepipe.values import replace
 from voicepipe.wiring import model_routing
 from voicepipe.wiring.model_routing import candidate_of
 from voicepipe.wiring.stages import Stages

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from ipaddress import ip_address
 from typing import Final, Literal
 
 from voicepipe.auth.networks import Networks
 from voicepipe.auth.request_credentials import Handshake
+from voicepipe.values import replace
 
 ProxyHeader = Literal["x-forwarded", "forwarded"]
 """The header that the proxy writes: `X-Forwarded-For` and `-Proto`, or `Forwarded` (RFC 7239). The other header is not

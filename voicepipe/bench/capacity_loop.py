@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from random import Random
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from voicepipe.values import replace
 
 FRAME_US: Final = 20_000
 """Interval of a microphone's frames."""

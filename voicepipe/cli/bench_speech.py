@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,6 +22,7 @@ from voicepipe.ports.synthesizer import Voice
 from voicepipe.ports.transcriber import TranscriptionOptions
 from voicepipe.router.tts.audio_cache import open_audio_cache
 from voicepipe.router.tts.cached import CachedSynthesizer
+from voicepipe.values import replace
 from voicepipe.wiring.audio import speech_cost_usd, transcription_usd
 from voicepipe.wiring.stages import Stages
 

@@ -10,7 +10,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from msgspec.structs import replace
 from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
@@ -33,6 +32,7 @@ from voicepipe.evals.speech import UserSpeech, UserTts
 from voicepipe.evals.virtual_time import run_in_virtual_time
 from voicepipe.ports.synthesizer import Voice
 from voicepipe.registry import Spec, Stage
+from voicepipe.values import replace
 from voicepipe.wiring.stages import Stages
 
 PASSED: Final = 0

@@ -7,12 +7,11 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Final
 
-from msgspec.structs import replace
-
 from voicepipe.config.settings import Settings
 from voicepipe.quantile import Sketch
 from voicepipe.telemetry.store.port import MAX_LIMIT, TurnQuery, TurnStore
 from voicepipe.turn.record.values import TurnRecord
+from voicepipe.values import replace
 from voicepipe.wiring.store import open_turns, turns_file
 
 LATEST: Final = 2_000

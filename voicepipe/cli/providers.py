@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -26,6 +26,7 @@ from voicepipe.errors import ConfigError, StageError, VoicepipeError
 from voicepipe.providers.catalog import ModelFacts
 from voicepipe.registry import Spec, Stage
 from voicepipe.turn.cost import estimated_tokens
+from voicepipe.values import replace
 
 FRAMING_TOKENS: Final = 10
 """Tokens that the framing of a question takes, about."""

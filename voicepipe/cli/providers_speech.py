@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.resources import files
 from io import BytesIO
 from typing import Final, Literal
@@ -22,6 +22,7 @@ from voicepipe.providers.built_in import TRANSCRIBERS, VOICES, key_env_of
 from voicepipe.providers.vendor import SpeechFacts
 from voicepipe.registry import Spec
 from voicepipe.turn.cost import tts_usd
+from voicepipe.values import replace
 
 HEAD: Final = ("STT or TTS", "", "key", "reached", "USD", "evidence")
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -22,6 +22,7 @@ from voicepipe.config.speech_vendors import for_stage
 from voicepipe.errors import ConfigError
 from voicepipe.providers.net.distance import Distance, distance_of
 from voicepipe.registry import Spec, Stage
+from voicepipe.values import replace
 
 HEAD: Final = ("provider", "address", "region", "round trip", "connect", "first token", "published")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -24,6 +23,7 @@ from voicepipe.telemetry.journal.format import JournalFile, read_journal
 from voicepipe.telemetry.journal.replay import replay
 from voicepipe.turn.endpointing.strategies import SILENCE
 from voicepipe.turn.events import SettingsChanged
+from voicepipe.values import replace
 
 SAME, DIFFERENT = 0, 1
 

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from voicepipe.cli.options import StageOptions
+from voicepipe.values import replace
 
 if TYPE_CHECKING:
     from voicepipe.evals.scripted_models import ScriptedModels

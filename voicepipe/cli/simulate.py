@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -26,6 +26,7 @@ from voicepipe.router.policies import Candidates
 from voicepipe.router.pool import USUAL_TOKENS, SharedStats
 from voicepipe.router.simulation import Draw, DrawnTurn, SimulatedResult, simulate_turns
 from voicepipe.turn.cost import Price
+from voicepipe.values import replace
 from voicepipe.wiring.model_routing import candidate_of
 
 NO_LIMIT_USD: Final = 10.0

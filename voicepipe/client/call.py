@@ -6,9 +6,10 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import asdict
 from functools import partial
 from typing import Any, Final
+
+import msgspec
 
 from voicepipe import clock
 from voicepipe.audio.samples import Samples
@@ -339,7 +340,7 @@ class Call:
             now_ms = clock.monotonic_ms()
             input_ms = self._capture.position_ms(now_ms)
             for played in self._speaker.reports(now_ms):
-                event = {"type": "voicepipe.playback", **asdict(played), "input_ms": input_ms}
+                event = {"type": "voicepipe.playback", **msgspec.to_builtins(played), "input_ms": input_ms}
                 try:
                     await self._connection.send(event)
                 except CallEnded:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
+
+from voicepipe.values import replace
 
 MAX_RELEASED: Final = 10_000
 """Maximum of ended sessions that must still be reported to a store that is away; the leases of others expire.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from voicepipe.auth.claims import Claims
 from voicepipe.cluster.port import CountResult, check_config
 from voicepipe.cluster.revocation import Revocation
 from voicepipe.cluster.revocation_set import RevocationSet
+from voicepipe.values import replace
 
 
 class _StoredConfig(Struct, frozen=True):

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from msgspec.structs import replace
-
 from voicepipe.auth.claims import Claims
 from voicepipe.clock import unix_s
 from voicepipe.cluster.guarded import GuardedStore
@@ -27,6 +25,7 @@ from voicepipe.cluster.revocation_set import RevocationSet
 from voicepipe.cluster.store_calls import StoreCalls
 from voicepipe.errors import ConfigError, Overload, StoreUnavailable
 from voicepipe.storage import StorageHealth
+from voicepipe.values import replace
 
 MAX_REVOCATIONS: Final = 100_000
 """Limit of revocations in this process's copy, about 30 MB."""

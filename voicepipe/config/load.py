@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
@@ -49,6 +49,7 @@ from voicepipe.telemetry.journal.settings import JournalSettings
 from voicepipe.telemetry.recording.settings import RecordingSettings
 from voicepipe.turn.conversation_limits import ConversationLimits
 from voicepipe.turn.settings import BudgetLimits, Deadlines
+from voicepipe.values import replace
 
 BUILT_IN_PROVIDERS: Mapping[str, ProviderEntry] = MappingProxyType(
     {

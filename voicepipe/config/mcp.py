@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated, Protocol
 
 from voicepipe.agents.mcp_options import McpOptions
@@ -12,6 +12,7 @@ from voicepipe.config.sources import Leaves
 from voicepipe.config.tools import Read, filled_in
 from voicepipe.errors import ConfigError
 from voicepipe.protocol.prompt import listed
+from voicepipe.values import replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Annotated, Final, Literal, Protocol
 
@@ -16,6 +16,7 @@ from voicepipe.phone.carrier import Carrier, CarrierAccount, CarrierName
 from voicepipe.phone.options import PhoneLine
 from voicepipe.ports.server_tool import SEND_DTMF, TRANSFER_CALL
 from voicepipe.protocol.prompt import listed
+from voicepipe.values import replace
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NUMBER: Final = re.compile(r"\+[1-9][0-9]{1,14}")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Final, Literal
-
-from msgspec import structs
 
 from voicepipe.agents import Agent
 from voicepipe.auth.origin import is_loopback
@@ -40,6 +38,7 @@ from voicepipe.telemetry.journal.settings import JournalSettings
 from voicepipe.telemetry.recording.settings import RecordingSettings
 from voicepipe.turn.conversation_limits import ConversationLimits
 from voicepipe.turn.settings import BudgetLimits, Deadlines
+from voicepipe.values import replace
 
 STAGES: tuple[Stage, ...] = ("stt", "llm", "tts")
 
@@ -381,7 +380,7 @@ class Settings:
         facts = vendor.model(spec.model) if vendor is not None else ModelFacts(name=spec.model)
         if entry.input_usd_per_million is not None or entry.output_usd_per_million is not None:
             # A price in the settings replaces all of the catalog's prices: the others belong to another contract.
-            return structs.replace(
+            return replace(
                 facts,
                 input_usd_per_million=entry.input_usd_per_million,
                 output_usd_per_million=entry.output_usd_per_million,
@@ -391,7 +390,7 @@ class Settings:
             )
         names = ("cached_usd_per_million", "cache_write_usd_per_million")
         own = {name: usd for name in names if (usd := getattr(entry, name)) is not None}
-        return structs.replace(facts, **own) if own else facts
+        return replace(facts, **own) if own else facts
 
     def connection(self, spec: Spec, *, key: str) -> ProviderSettings:
         """Return the provider settings for `spec`, with the options of its model.

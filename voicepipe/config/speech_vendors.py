@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
 from voicepipe.providers.built_in import VENDORS
 from voicepipe.providers.vendor import KnownProvider
 from voicepipe.registry import ProviderSettings, Stage
+from voicepipe.values import replace
 
 SPEECH: Final[Mapping[str, KnownProvider]] = MappingProxyType(
     {entry.name: entry for vendor in VENDORS.values() for entry in vendor.providers if entry.speech_only}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal, Protocol
 
 from voicepipe.agents.http_tool_options import HttpToolOptions, ParameterType
@@ -15,6 +15,7 @@ from voicepipe.ports.server_tool import ENDING_TOOLS, SEND_DTMF, TOOL_NAME
 from voicepipe.protocol.prompt import check_placeholders, listed
 from voicepipe.session.hand_over import HAND_OVER
 from voicepipe.telemetry.webhooks.payload import read_secrets
+from voicepipe.values import replace
 
 _VARIABLE: Final = re.compile(r"\$\{(\w+)\}")
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 from voicepipe.config.convert import SECRET, between
 from voicepipe.errors import ConfigError
 from voicepipe.telemetry.webhooks.payload import KINDS, Webhook, WebhookKind, read_secrets
+from voicepipe.values import replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
-from msgspec.structs import replace
 
 from voicepipe.errors import ConfigError, validation_place
 from voicepipe.evals.yaml_file import Place, YamlFile, read_yaml
+from voicepipe.values import replace
 
 TIMEOUT_MS: Final = 30_000
 """Limit of each wait for the agent, unless the scenario sets one."""

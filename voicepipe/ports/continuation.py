@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from msgspec.structs import replace
-
 from voicepipe.ports.model import Content, ModelRequest, Text
+from voicepipe.values import replace
 
 GO_ON: Final = (
     "(Your answer above was cut off by a technical fault. Continue it from exactly where it stops, in the same "

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from msgspec.structs import replace
-
 from voicepipe.audio.formats import FormatName
 from voicepipe.protocol.dialect import ResponseView
 from voicepipe.protocol.ga import (
@@ -20,6 +18,7 @@ from voicepipe.protocol.ga import (
 from voicepipe.protocol.json_fields import JsonObject
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.turn.conversation import UNREAD, FunctionCall, InputImage, Item, Message
+from voicepipe.values import replace
 
 _NAMES: Final[Mapping[str, str | None]] = {
     "conversation.item.added": "conversation.item.created",

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from msgspec.structs import replace
-
 from voicepipe.auth.claims import Lock
 from voicepipe.auth.token_limits import broken_locks
 from voicepipe.errors import ProtocolError
@@ -16,6 +14,7 @@ from voicepipe.protocol.ga import session_object
 from voicepipe.protocol.json_fields import JsonObject
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.turn.settings import ReplySettings
+from voicepipe.values import replace
 
 Locks = tuple[Lock, ...]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 from typing import Any, Final
 
 from voicepipe.audio.formats import FormatName
@@ -37,6 +36,7 @@ from voicepipe.protocol.session_types import (
 )
 from voicepipe.protocol.session_update import MAX_SPEED, MIN_SPEED
 from voicepipe.turn.settings import ReplySettings, ServerTool, Tool
+from voicepipe.values import replace
 
 
 def read_reply(

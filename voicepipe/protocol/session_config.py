@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-from msgspec import Struct, field, structs
+from msgspec import Struct, field
 
 from voicepipe.audio.classifier import Vad
 from voicepipe.errors import ProtocolError
@@ -38,6 +37,7 @@ from voicepipe.turn.settings import (
     TurnSettings,
 )
 from voicepipe.turn.truncation import Truncation
+from voicepipe.values import replace
 
 DEFAULT_VOICE = "default"
 """The voice that a session shows when the choice is left to the provider."""
@@ -143,14 +143,14 @@ class SessionConfig(Struct, frozen=True, kw_only=True):
             expires_at=expires_at,
             **defaults,
         )
-        session = structs.replace(session, instructions=filled(instructions, dict(session.variables)))
+        session = replace(session, instructions=filled(instructions, dict(session.variables)))
         return session.listening_only() if session.kind == "transcription" else session
 
     def listening_only(self) -> SessionConfig:
         """Return this session as one that only transcribes the user's speech, and shows the transcript unless set
         otherwise.
         """
-        return structs.replace(self, kind="transcription", transcription=self.transcription or Transcription())
+        return replace(self, kind="transcription", transcription=self.transcription or Transcription())
 
     def merged(self, update: object) -> SessionConfig:
         """Return this session with the `session` of a `session.update` merged in.
@@ -167,9 +167,7 @@ class SessionConfig(Struct, frozen=True, kw_only=True):
         if (changed := found.get("extensions")) is not None:
             if changed.get("interruption", self.interruption) is None:
                 changed = {**changed, "interruption": self.interruption}
-            found["extensions"] = structs.replace(
-                self.extensions or Extensions(interruption=self.interruption), **changed
-            )
+            found["extensions"] = replace(self.extensions or Extensions(interruption=self.interruption), **changed)
         if (prompt := found.get("prompt")) is not None:
             found["variables"] = variables = merged_variables(self.variables, prompt)
             found = {"instructions": filled(self.template, dict(variables)), **found}
@@ -178,7 +176,7 @@ class SessionConfig(Struct, frozen=True, kw_only=True):
             found["tools"] = tuple(each for each in tools if isinstance(each, Tool))
             self._check_tool_names(found["tools"])
         before = self.listening_only() if found.get("kind", self.kind) != self.kind == "realtime" else self
-        return structs.replace(before, **found)
+        return replace(before, **found)
 
     def with_variables(self, values: Mapping[str, str]) -> SessionConfig:
         """Return this session with other values of its variables; names that it does not have are ignored.
@@ -188,7 +186,7 @@ class SessionConfig(Struct, frozen=True, kw_only=True):
         own = self._has_own_instructions
         variables = tuple((name, values.get(name, value)) for name, value in self.variables)
         instructions = filled(self.template, dict(variables)) if own else self.instructions
-        return structs.replace(self, variables=variables, instructions=instructions)
+        return replace(self, variables=variables, instructions=instructions)
 
     @property
     def _has_own_instructions(self) -> bool:
@@ -214,7 +212,7 @@ class SessionConfig(Struct, frozen=True, kw_only=True):
         """
         to = to.with_variables(dict(self.variables))
         taken = {tool.name for tool in self.tools}
-        return structs.replace(
+        return replace(
             self,
             instructions=to.instructions,
             template=to.template,

@@ -11,8 +11,6 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from typing import Any, Final
 
-from msgspec.structs import replace
-
 from voicepipe import clock
 from voicepipe.audio.samples import Samples, first_audible
 from voicepipe.errors import StageBroken, StageTimeout
@@ -22,6 +20,7 @@ from voicepipe.ports.synthesizer import RATE_HZ, Speech, SpeechEvent, Spoken, Sy
 from voicepipe.ports.transcriber import Final as FinalText
 from voicepipe.ports.transcriber import Interim, Transcriber, TranscriptEvent, TranscriptionOptions, TranscriptStream
 from voicepipe.registry import Stage
+from voicepipe.values import replace
 
 SPEECH_S: Final = 10
 """Audio that any text may have, however short."""

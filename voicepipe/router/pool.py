@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-from msgspec.structs import replace
 
 from voicepipe.router.affinity import Affinity, SessionAffinity, warm_specs
 from voicepipe.router.candidate import Candidate
@@ -23,6 +22,7 @@ from voicepipe.router.plan_table import PlanList, PlanTable
 from voicepipe.router.policies import CLASSES, Candidates, Complexity, Policy, RoutingQuery
 from voicepipe.router.race import Attempt, Later, Race, RacePlan
 from voicepipe.router.survival import Curve
+from voicepipe.values import replace
 
 REBUILD_MS: Final = 1_000
 """Age from which the planner's table is rebuilt after a request."""

@@ -42,9 +42,9 @@ LATE_MS = 60
 QUIET_MS = 250
 """While nobody speaks, the transcriber gets up to this much audio at a time."""
 
-_RETENTION_MS = 1_400
-"""Past audio of the user: that of a sound of up to a second over the agent's (`SUSTAINED_MS`) whose pause is known up
-to 400 ms later.
+_RETENTION_MS = 1_500
+"""Past audio of the user: that of a sound of up to a second over the agent's (`SUSTAINED_MS`), which is compared with a
+second of it (`SPAN_MS`), and the time until its pause is known (up to 484 ms).
 """
 
 _DETECTION_MS = 700

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from msgspec.structs import replace
-
 from voicepipe.protocol.prompt import filled
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.context import Greeting
 from voicepipe.session.recorded_call import RecordedCall
 from voicepipe.turn import events as e
+from voicepipe.values import replace
 
 GREETING_WAIT_S: Final = 1.0
 """How long the greeting waits for the client's settings or audio: a client sets its voice and formats first."""

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from msgspec.structs import replace
-
 from voicepipe.clock import monotonic_ms
 from voicepipe.knowledge.index import KnowledgeIndex
 from voicepipe.knowledge.passages import Passage
@@ -18,6 +16,7 @@ from voicepipe.session.semantic_search import SemanticIndex
 from voicepipe.telemetry.log import log_crash, log_event
 from voicepipe.turn.cost import MILLION, estimated_tokens
 from voicepipe.turn.record.values import CitedPassage, KnowledgeUse
+from voicepipe.values import replace
 
 SEARCH_TIMEOUT_S: Final = 0.1
 """An answer does not wait longer for its passages. A search of 10,000 passages takes 2 ms of CPU."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from msgspec.structs import replace
-
 from voicepipe.ports.model import Called, Content, Function, Image, Message, ModelRequest, Returned, Text
 from voicepipe.turn import conversation as c
 from voicepipe.turn.commands import StartReply
 from voicepipe.turn.settings import ReplySettings, Tool
+from voicepipe.values import replace
 
 PENDING: Final = "Still running. The result will follow."
 """What the LLM reads in place of a result that has not come."""

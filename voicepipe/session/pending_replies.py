@@ -5,10 +5,8 @@ The snapshot of the session has most of them. The client reports what it has rec
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
-
-from msgspec import structs
 
 from voicepipe.protocol.extensions import Resume
 from voicepipe.session.snapshot import OpenReply, OpenTurn, SessionSnapshot
@@ -27,6 +25,7 @@ from voicepipe.turn import events as e
 from voicepipe.turn.conversation import ROOT, FunctionCall, FunctionOutput, InputText, Item, Message
 from voicepipe.turn.record.values import TurnElsewhere
 from voicepipe.turn.settings import ReplySettings
+from voicepipe.values import replace
 
 GO_ON: Final = (
     "Your answer was cut off after these words, which the user has heard: {played!r}. Go on with the next word. Repeat "
@@ -163,7 +162,7 @@ class PendingReplies:
                 replies.append(self._queued(answer))
             elif (rest := continuation(answer.reply, self.items, answer.received_ms)) is not None:
                 if awaits_results and answer is begun[-1]:  # something comes behind the words that are known
-                    rest = structs.replace(rest, is_whole=False)
+                    rest = replace(rest, is_whole=False)
                 changes.append(_change(rest))
                 replies.append(self._rest(answer, rest))
         if awaits_results and not replies:
@@ -172,14 +171,12 @@ class PendingReplies:
 
     def _restored(self) -> e.ConversationRestored:
         items = tuple(item for item in self.items if item.id not in self.missing)
-        return structs.replace(restored(self.state), items=items)
+        return replace(restored(self.state), items=items)
 
     def _additions(self) -> list[e.Event]:
         previous_ids = [ROOT, *(item.id for item in self.items)]
         pairs = zip(previous_ids, self.items, strict=False)
-        return [
-            structs.replace(self.missing[item.id], after=before) for before, item in pairs if item.id in self.missing
-        ]
+        return [replace(self.missing[item.id], after=before) for before, item in pairs if item.id in self.missing]
 
     def _queued(self, answer: _PendingReply) -> e.ReplyRestored:
         request, later = answer.request, answer.later_items

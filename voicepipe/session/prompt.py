@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from msgspec.structs import replace
-
 from voicepipe.clock import SessionClock
 from voicepipe.errors import Overload, StageError
 from voicepipe.pii.redact import Redactor
@@ -17,6 +15,7 @@ from voicepipe.telemetry.log import log_crash
 from voicepipe.turn.commands import StartReply
 from voicepipe.turn.core import Core
 from voicepipe.turn.model_input import read_by_model
+from voicepipe.values import replace
 
 COLD_MS: Final = 20_000
 """Milliseconds since the last LLM request. Most providers keep connections longer, but not all providers and proxies

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from msgspec.structs import replace
 
 from voicepipe.audio.encoding import AudioEncoding
 from voicepipe.audio.resample import Resampler
@@ -20,6 +19,7 @@ from voicepipe.protocol.session_types import AudioFormat
 from voicepipe.telemetry.log import log_crash
 from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
+from voicepipe.values import replace
 
 PIECE_S, EARLIEST_CUT_S = 25, 10
 """A longer recording is cut at its quietest point between these: transcribers take 30 s at once."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Protocol
 
 from voicepipe.audio.samples import Samples, first_audible
@@ -38,6 +37,7 @@ from voicepipe.turn import events as e
 from voicepipe.turn.clauses import ClauseSplitter
 from voicepipe.turn.commands import StartReply, call_item_id
 from voicepipe.turn.record.values import ModelAttempt
+from voicepipe.values import replace
 
 MAX_CHARS = MAX_ECHOED_CHARS
 """The longest text of a reply, and the longest arguments of its function calls together: the most that one event can

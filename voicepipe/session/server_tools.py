@@ -8,8 +8,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from types import MappingProxyType
 from typing import Final
 
-from msgspec.structs import replace
-
 from voicepipe.cancellation import cancelled_by_itself, closed_after
 from voicepipe.ports.server_tool import MAX_RESULT_CHARS, ServerTool, ToolError, ToolSession
 from voicepipe.protocol.outbound import well_formed
@@ -20,6 +18,7 @@ from voicepipe.telemetry.log import log_crash, log_event
 from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
 from voicepipe.turn.record.values import ToolResult
+from voicepipe.values import replace
 
 MAX_CALLS: Final = 16
 """How many calls of a session run at once; more are refused."""

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TypeVar
-
-from msgspec import structs
 
 from voicepipe import clock
 from voicepipe.errors import ProtocolError
@@ -67,6 +64,7 @@ from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.redaction import redacted_notification, redacted_record
 from voicepipe.turn.settings import CoreSettings
 from voicepipe.turn.states import UserState
+from voicepipe.values import replace
 
 _Report = TypeVar("_Report")
 
@@ -336,7 +334,7 @@ class Session:
 
     def _renew_tools(self) -> None:
         """Offer the tools that the agent and the session's MCP servers have now, from the next reply on."""
-        self._config = structs.replace(self._config, server_tools=self._agent.renew_tools(self._config.tools))
+        self._config = replace(self._config, server_tools=self._agent.renew_tools(self._config.tools))
         self._wire.config = self._ports.client.visible(self._config)
         self._change_settings()
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from voicepipe.protocol.extensions import Resume
 from voicepipe.session.snapshot import OpenReply, SessionSnapshot, read_items
@@ -22,6 +21,7 @@ from voicepipe.turn.conversation import (
     text_after,
 )
 from voicepipe.turn.settings import ReplySettings
+from voicepipe.values import replace
 
 IDS_LEFT_OUT: Final = 1_000
 """Number of ids that are skipped: the process that died may have used some after its latest write."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Final, Literal
 
-from msgspec.structs import replace
-
 from voicepipe.errors import Overload, StageBroken, StageError
 from voicepipe.ports.continuation import TextJoiner, continued
 from voicepipe.ports.model import CallDelta, Content, Finished, ModelRequest, TextDelta
@@ -18,6 +16,7 @@ from voicepipe.session.reply import RunningReply
 from voicepipe.session.speech_model import SpeechSession
 from voicepipe.telemetry.log import log_crash
 from voicepipe.turn import events as e
+from voicepipe.values import replace
 
 MS_PER_CHAR: Final = 65
 """How long a character of text takes to say, in ms: English at 15 characters a second. The model's words come ahead of

@@ -6,7 +6,6 @@ from collections import OrderedDict
 from typing import Final
 
 import msgspec
-from msgspec.structs import replace
 
 from voicepipe import clock
 from voicepipe.protocol.extensions import Resume
@@ -16,6 +15,7 @@ from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
 from voicepipe.turn.context import TurnContext
 from voicepipe.turn.record.values import TokenCount, TurnRecord
+from voicepipe.values import replace
 
 STORED_MS: Final = 5_000
 """Time after which a closed record counts as stored: a process writes it at once, and again after a store was away for

@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import Final, Self
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from voicepipe.errors import ConfigError
 from voicepipe.storage import StorageHealth, kind_of
@@ -20,6 +19,7 @@ from voicepipe.telemetry.log import log_crash, log_records_lost
 from voicepipe.telemetry.storage_log import new_health
 from voicepipe.telemetry.store.port import RecordRefused, StoredTurn, StoreError, TurnWriter
 from voicepipe.turn.record.values import TurnRecord
+from voicepipe.values import replace
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

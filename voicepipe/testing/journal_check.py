@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from unittest import mock
 
 from voicepipe.telemetry.journal import format
@@ -16,6 +15,7 @@ from voicepipe.turn.core import Core
 from voicepipe.turn.endpointing.built_in import BUILT_IN
 from voicepipe.turn.events import Event
 from voicepipe.turn.journal import Entry, Opening
+from voicepipe.values import replace
 
 MAX_SESSIONS = 4
 """Per test: replays of a property with hundreds of examples would double its time."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from msgspec.structs import replace
-
 from voicepipe.turn.record.attribution import judge
 from voicepipe.turn.record.values import TokenCount, TurnRecord
 from voicepipe.turn.settings import BudgetLimits
+from voicepipe.values import replace
 
 MARKS: Final = (
     ("voiced_last", 5_000),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Literal
 
 from voicepipe.testing.core_driver import CoreDriver
@@ -34,6 +33,7 @@ from voicepipe.turn.settings import (
     SpeculationLimits,
     TurnSettings,
 )
+from voicepipe.values import replace
 
 STEP_MS = 50
 """Time before each event, unless the test sets more."""

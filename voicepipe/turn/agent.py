@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
 from voicepipe.turn import apology, languages, look_ups, record_builder, responses, soft_reply
 from voicepipe.turn import events as e
 from voicepipe.turn.commands import (
@@ -21,6 +19,7 @@ from voicepipe.turn.record.values import FailedStage, Outcome, TokenCount
 from voicepipe.turn.responses import PlaybackModel
 from voicepipe.turn.states import AgentState, Gate
 from voicepipe.turn.turn import Turn
+from voicepipe.values import replace
 
 
 class AgentSide:

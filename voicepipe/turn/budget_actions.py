@@ -7,10 +7,7 @@ that does not close is cut at a word. A filler phrase fills the wait. An apology
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
-
-from msgspec import structs
 
 from voicepipe.turn import languages, projection, record_builder, responses
 from voicepipe.turn import notifications as a
@@ -24,6 +21,7 @@ from voicepipe.turn.reply_queue import Answers
 from voicepipe.turn.states import Gate, UserState
 from voicepipe.turn.turn import Turn
 from voicepipe.turn.user import UserSide
+from voicepipe.values import replace
 
 WORTH_MS: Final = 250
 """Minimum expected wait for a filler, in ms. Below it, a phrase would only delay the answer."""
@@ -147,7 +145,7 @@ class BudgetActions:
         turn.reply.actions.append(FILLER)
         item = responses.filler(turn)
         previous = context.join(item, before=turn.reply.later_items)
-        context.notify(a.OutputStarted(response_id, structs.replace(item, parts=(), status="in_progress"), previous))
+        context.notify(a.OutputStarted(response_id, replace(item, parts=(), status="in_progress"), previous))
         context.issue(SayFiller(turn.number, turn.reply.revision, response_id, words))
 
     # --- a filler while tools run -------------------------------------------------------------

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from voicepipe.errors import ProtocolError
+from voicepipe.values import replace
 
 Role = Literal["system", "user", "assistant"]
 ItemStatus = Literal["in_progress", "completed", "incomplete"]

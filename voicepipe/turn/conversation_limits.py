@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from voicepipe.errors import ConfigError, ProtocolError
 from voicepipe.turn.conversation import Conversation, FunctionCall, FunctionOutput, InputText, Item, Message
 from voicepipe.turn.truncation import HistoryLimits
+from voicepipe.values import replace
 
 SUMMARY_HEAD: Final = "Summary of the conversation before this point:"
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
 from voicepipe.errors import ProtocolError
 from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
@@ -13,6 +11,7 @@ from voicepipe.turn.context import TurnContext
 from voicepipe.turn.conversation import ApprovalAnswer, FunctionOutput
 from voicepipe.turn.server_tools import ServerTools
 from voicepipe.turn.user import UserSide
+from voicepipe.values import replace
 
 
 class ItemRequests:

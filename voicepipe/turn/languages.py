@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from voicepipe.turn.context import TurnContext
 from voicepipe.turn.settings import LanguageSettings, ReplySettings
+from voicepipe.values import replace
 
 MIN_CHARS: Final = 8
 """An utterance with fewer characters ("okay", "no") does not change the language: an STT often mistakes it."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from msgspec.structs import replace
-
 from voicepipe.turn.commands import ReportOverrun, StoreRecord
 from voicepipe.turn.context import TurnContext
 from voicepipe.turn.cost import TurnUsage, sum_of, turn_cost
@@ -16,6 +14,7 @@ from voicepipe.turn.record.marks import FIRST_ROUND
 from voicepipe.turn.record.values import LatencySource, Outcome, TokenCount, TurnRecord, Verdict
 from voicepipe.turn.route import ACTIONS
 from voicepipe.turn.turn import Turn
+from voicepipe.values import replace
 
 _EARLIER_AUDIO_SET_BY: Final[Mapping[str, str]] = {
     "filler": "filler",

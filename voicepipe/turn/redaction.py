@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from msgspec.structs import replace
-
 from voicepipe.turn import notifications as a
 from voicepipe.turn.conversation import FunctionCall
 from voicepipe.turn.record.values import FailedStage, TurnRecord
+from voicepipe.values import replace
 
 STAGES: Final[tuple[FailedStage, ...]] = ("stt", "llm", "tts")
 """The stages that providers serve: why these fail is the provider's text."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from voicepipe.turn.conversation import ClauseSound, FunctionCall, ItemStatus, text_after
 from voicepipe.turn.record.arm import NO_ARM, Arm
 from voicepipe.turn.record.values import ModelAttempt, TokenCount, ToolResult
 from voicepipe.turn.states import Gate
+from voicepipe.values import replace
 
 FILLER: Final = "filler"
 """The action of a filler."""

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from msgspec import structs
-
 from voicepipe.turn import events as e
 from voicepipe.turn import languages, model_input, record_builder, responses
 from voicepipe.turn.agent import AgentSide
@@ -17,6 +13,7 @@ from voicepipe.turn.states import Gate, QueuePlace, Revisable, UserState
 from voicepipe.turn.truncation import CONTEXT_FULL
 from voicepipe.turn.turn import Turn
 from voicepipe.turn.user import UserSide
+from voicepipe.values import replace
 
 MAX_OUT_OF_BAND = 8
 """Number of out-of-band replies that may run at once: each is a request to the LLM that is not limited by playback."""
@@ -245,7 +242,7 @@ class Answers:
             self._drop_inaudible(now_ms)
         else:
             reply = replace(event.reply, server_tools=())  # their results join the conversation
-            event = structs.replace(event, reply=reply)
+            event = replace(event, reply=reply)
         refusal = self._refusal() if in_band else self._one_too_many(event.reply)
         if refusal:
             self._context.refuse(event.event_id, *refusal)

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from msgspec.structs import replace
-
 from voicepipe.turn import notifications as a
 from voicepipe.turn.commands import FinalizeReply
 from voicepipe.turn.context import Due, Timer, TurnContext
@@ -18,6 +16,7 @@ from voicepipe.turn.record import attribution
 from voicepipe.turn.record.values import EarlierAudio
 from voicepipe.turn.states import Gate
 from voicepipe.turn.turn import Turn
+from voicepipe.values import replace
 
 _CUT_BY = {"length": "max_output_tokens", "content_filter": "content_filter"}
 """An LLM's reason to finish early -> its name in `response.done`."""

@@ -7,10 +7,7 @@ the conversation behind what was said meanwhile, and is answered when both sides
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Final
-
-from msgspec import structs
 
 from voicepipe.errors import ProtocolError
 from voicepipe.turn import events as e
@@ -27,6 +24,7 @@ from voicepipe.turn.settings import ReplySettings
 from voicepipe.turn.states import AgentState, Gate, UserState
 from voicepipe.turn.turn import Turn
 from voicepipe.turn.user import UserSide
+from voicepipe.values import replace
 
 MAX_ROUNDS: Final = 8
 """How often a turn may call functions of the server one after another; then the LLM must answer without."""
@@ -122,10 +120,10 @@ class ServerTools:
         self._context.transitions.changed = True
         if not answer.approve:
             why = f"{REFUSED} {answer.reason}".strip()
-            self._add_result(turn, structs.replace(waiting, approval="refused"), why, "cancelled", now_ms)
+            self._add_result(turn, replace(waiting, approval="refused"), why, "cancelled", now_ms)
             return
-        responses.put(self._context, turn, structs.replace(waiting, approval="given"))
-        call = structs.replace(waiting, id=self._context.new_id("item"), approval="", approval_request_id=waiting.id)
+        responses.put(self._context, turn, replace(waiting, approval="given"))
+        call = replace(waiting, id=self._context.new_id("item"), approval="", approval_request_id=waiting.id)
         turn.reply.calls = {i: call if old is waiting else old for i, old in turn.reply.calls.items()}
         self._context.notify(a.ToolApproved(call, self._context.join_later(call)))
         self._run(turn, call, now_ms)
@@ -169,7 +167,7 @@ class ServerTools:
             return
         if self._context.conversation.find(call.id) is not None:
             new_id = self._context.new_id("item")
-            item = structs.replace(ended, id=new_id, call_id=f"{call.call_id}_late", late=False, approval="")
+            item = replace(ended, id=new_id, call_id=f"{call.call_id}_late", late=False, approval="")
             self._context.notify(a.ItemAdded(item, self._context.join_later(item)))
             self.unread_ms = now_ms
         if turn.outcome is not None:
@@ -179,7 +177,7 @@ class ServerTools:
         self, turn: Turn, call: FunctionCall, output: str, outcome: ToolResult, now_ms: int, *, late: bool = False
     ) -> FunctionCall:
         turn.record_result(call.call_id, now_ms, outcome)
-        ended = structs.replace(call, output=output, failed=outcome != "returned", late=late)
+        ended = replace(call, output=output, failed=outcome != "returned", late=late)
         turn.reply.calls = {i: ended if old.id == call.id else old for i, old in turn.reply.calls.items()}
         responses.put(self._context, turn, ended)
         self._context.notify(a.ToolEnded(ended))

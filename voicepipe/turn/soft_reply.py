@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
 from voicepipe.turn import responses
 from voicepipe.turn.commands import ContinueReply, SuspendReply
 from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.conversation import Message
 from voicepipe.turn.states import Gate
 from voicepipe.turn.turn import Turn
+from voicepipe.values import replace
 
 
 def opening(context: TurnContext, turn: Turn, now_ms: int, *, current: bool) -> tuple[bool, bool]:

@@ -11,11 +11,10 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from msgspec.structs import replace
-
 from voicepipe.turn.record import attribution
 from voicepipe.turn.record.values import Speculation
 from voicepipe.turn.settings import SpeculationLimits
+from voicepipe.values import replace
 
 if TYPE_CHECKING:
     from voicepipe.turn.turn import Turn

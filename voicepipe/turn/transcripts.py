@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
 from voicepipe.turn import notifications as a
 from voicepipe.turn.commands import EndUtterance
 from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.conversation import InputAudio, Message, Part
 from voicepipe.turn.states import TranscriptState
 from voicepipe.turn.turn import Utterance
+from voicepipe.values import replace
 
 
 def common_words(older: str, newer: str) -> str:

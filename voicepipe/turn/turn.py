@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from msgspec.structs import replace
-
 from voicepipe.turn.conversation import Message, OutputAudio, OutputText
 from voicepipe.turn.cost import TtsUsage, text_tokens
 from voicepipe.turn.endpointing.completeness import same_words
@@ -31,6 +29,7 @@ from voicepipe.turn.record.values import (
 from voicepipe.turn.reply import Filler, Reply
 from voicepipe.turn.settings import ReplySettings
 from voicepipe.turn.states import Gate, QueuePlace, Revisable, TranscriptState
+from voicepipe.values import replace
 
 USERS_MARKS: Final = (
     attribution.VOICED_LAST,

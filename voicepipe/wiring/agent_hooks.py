@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any, Final
 
-from msgspec.structs import replace
-
 from voicepipe.agents import Agent
 from voicepipe.agents.agent import Hook
 from voicepipe.cancellation import cancelled_by_itself, closed_after
@@ -19,6 +17,7 @@ from voicepipe.protocol.prompt import listed
 from voicepipe.session.context import StartTask
 from voicepipe.telemetry.log import log_crash, log_event
 from voicepipe.turn.record.values import TurnRecord
+from voicepipe.values import replace
 
 START_MS: Final = 2_000
 """The time limit of the hook at the beginning: the greeting waits for it."""

@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 import voicepipe
 from voicepipe.auth import tokens
@@ -39,6 +38,7 @@ from voicepipe.server.workers.shared import SharedAttempts, SharedFeed, deliver_
 from voicepipe.server.workers.snapshots import WorkerSnapshots
 from voicepipe.storage import StorageHealth
 from voicepipe.telemetry.live_feed import Feed
+from voicepipe.values import replace
 from voicepipe.wiring.answer_judge import AnswerJudge, answer_judge_of
 from voicepipe.wiring.audio import Audio
 from voicepipe.wiring.chat import Chat

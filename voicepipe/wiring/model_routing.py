@@ -6,7 +6,6 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +25,7 @@ from voicepipe.router.options import PoolOptions, RouterOptions
 from voicepipe.router.pool import Pool, SharedStats
 from voicepipe.router.saved_state import FILE, restore, save, state_of
 from voicepipe.telemetry.log import log_event
+from voicepipe.values import replace
 from voicepipe.wiring.prices import price_of
 
 UNKNOWN_TTFT_MS: Final = 400.0

@@ -9,8 +9,6 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from msgspec.structs import replace
-
 from voicepipe.bench.compare import Interval, percentile
 from voicepipe.bench.scheduled.drift import FIGURES, DriftRule, FigureChange, changes
 from voicepipe.bench.scheduled.run_log import (
@@ -29,6 +27,7 @@ from voicepipe.config.settings import Settings
 from voicepipe.router.race_runner import failure_of
 from voicepipe.telemetry.log import log_event
 from voicepipe.telemetry.metrics.catalog import Sample
+from voicepipe.values import replace
 
 if TYPE_CHECKING:
     from voicepipe.wiring.bench_jobs import BenchJob, MeasuredRequest

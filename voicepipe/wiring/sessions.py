@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final, get_type_hints
-
-from msgspec import structs
 
 from voicepipe import clock
 from voicepipe.agents.interpreter import instructions_between, languages_between
@@ -37,6 +34,7 @@ from voicepipe.telemetry.record_writer import RecordWriter
 from voicepipe.telemetry.recording.writer import RecordingWriter
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import BudgetActionSettings, CoreSettings, LanguageSettings, SpeculationLimits
+from voicepipe.values import replace
 from voicepipe.wiring.agent_hooks import AgentHooks
 from voicepipe.wiring.detached_tasks import DetachedTasks
 from voicepipe.wiring.mcp import check_requested, open_requested
@@ -99,7 +97,7 @@ class Sessions:
 
     def _stages_of(self, settings: Settings, stages: Stages) -> dict[str, SessionStages]:
         return {
-            name: structs.replace(
+            name: replace(
                 stages.of_agent(name),
                 knowledge=self._knowledge.get(name),
                 redact_for_llm=kinds_of(agent.redact_for_llm, key=f"agents.{name}.redact_for_llm"),
@@ -126,8 +124,8 @@ class Sessions:
         grant's first agent with the grant's settings."""
         stages = self._stages[agent]
         taken = {tool.facts.tool.name for tool in stages.tools}
-        stages = structs.replace(stages, tools=(*stages.tools, *self._all_stages.mcp_tools_of(agent, taken)))
-        config = structs.replace(
+        stages = replace(stages, tools=(*stages.tools, *self._all_stages.mcp_tools_of(agent, taken)))
+        config = replace(
             config_of(self._settings.agents[agent], grant),
             context_tokens=self._settings.context_tokens(agent),
             server_tools=tuple(tool.facts for tool in stages.tools),
@@ -150,7 +148,7 @@ class Sessions:
 
     def _hooks_in_python(self, grant: SessionGrant, agent: str) -> AgentHooks | None:
         python = self._settings.python_agents.get(agent)
-        session = structs.replace(session_of(grant), agent=agent)
+        session = replace(session_of(grant), agent=agent)
         if python is None:
             return None
         variables = [name for name, _ in self._settings.agents[agent].variables]

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
-from msgspec.structs import replace
 
 from voicepipe.auth.apikeys import ApiKeys, KeyRow
 from voicepipe.cluster.port import SharedKeys
 from voicepipe.errors import ConfigError, Overload
 from voicepipe.telemetry.log import log_event
+from voicepipe.values import replace
 
 CHECK_S: Final = 2.0
 """How often a node checks for keys that were made or revoked, in its file and in the store."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from voicepipe import clock
@@ -24,6 +23,7 @@ from voicepipe.router.tts.call import SynthesizerCandidate
 from voicepipe.router.tts.synthesizer import RoutedSynthesizer
 from voicepipe.session.speech_model import SpeechStage
 from voicepipe.turn.record import attribution
+from voicepipe.values import replace
 from voicepipe.wiring.prices import speech_price_of
 
 FIRST_SOUND_MS: Final = 250.0

@@ -5,11 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
-
-from msgspec import structs
 
 from voicepipe.agents.mcp_server import McpConnection
 from voicepipe.config.settings import GGUF, LOCAL, STAGES, Settings
@@ -35,6 +32,7 @@ from voicepipe.session.hand_over import HAND_OVER, HandOver
 from voicepipe.session.phrases import PhraseCache
 from voicepipe.session.session import SessionStages
 from voicepipe.session.summaries import SummaryModel
+from voicepipe.values import replace
 from voicepipe.wiring.engine import EngineUse
 from voicepipe.wiring.model_routing import Router
 from voicepipe.wiring.prices import price_of
@@ -114,7 +112,7 @@ class Stages:
             made = factory(connection.kind, stage, key=key)(spec, connection)
             made = limited(stage, made, self._settings.provider_limits)
             if stage == "stt" and not connection.telephone_audio:
-                made.capabilities = structs.replace(made.capabilities, telephone=frozenset())
+                made.capabilities = replace(made.capabilities, telephone=frozenset())
             if stage == "tts" and self._sounds is not None:
                 made = CachedSynthesizer(made, self._sounds, settings=_sounds_like(connection))
             self._made[stage, spec] = made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from voicepipe.protocol.session_types import ADAPTIVE_MIDDLE
 from voicepipe.turn.endpointing.strategies import SILENCE
 from voicepipe.turn.journal import Opening
 from voicepipe.turn.settings import BudgetLimits, CoreSettings, Deadlines, TurnSettings
+from voicepipe.values import replace
 
 AGENT_OPTIONS: Final = (
     *("silence_ms", "end_of_turn", "interruption", "speculate", "filler", "apology"),

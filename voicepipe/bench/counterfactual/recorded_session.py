@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from statistics import median_low
 from typing import Any, Final
 
-from msgspec.structs import replace
-
 from voicepipe.errors import VoicepipeError
 from voicepipe.telemetry.journal.format import JournalFile
 from voicepipe.telemetry.journal.replay import records_of, replay
@@ -19,6 +17,7 @@ from voicepipe.turn.conversation import FunctionOutput, Message
 from voicepipe.turn.journal import Entry, Opening
 from voicepipe.turn.record import attribution
 from voicepipe.turn.record.values import TurnRecord
+from voicepipe.values import replace
 
 Key = tuple[int, int]
 """(turn, revision)"""

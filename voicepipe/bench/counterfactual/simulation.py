@@ -8,8 +8,6 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Final
 
-from msgspec.structs import replace
-
 from voicepipe.bench.counterfactual.changes import NO_CHANGES, Changes
 from voicepipe.bench.counterfactual.recorded_session import (
     ANSWERS,
@@ -27,6 +25,7 @@ from voicepipe.turn import notifications as a
 from voicepipe.turn.conversation import FunctionOutput
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.states import Move
+from voicepipe.values import replace
 
 SILENCE_STEP_MS: Final = 20
 REPORT_MS: Final = 100

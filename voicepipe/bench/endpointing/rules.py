@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from msgspec.structs import replace
-
 from voicepipe.bench.endpointing.score import EndpointRule
 from voicepipe.bench.endpointing.traces import Pause, PauseStep
 from voicepipe.errors import ConfigError
@@ -15,6 +13,7 @@ from voicepipe.turn.endpointing.pauses import Pauses
 from voicepipe.turn.endpointing.probability import SENTENCE_END, SMART_TURN
 from voicepipe.turn.endpointing.strategies import ADAPTIVE, SILENCE, SOFT
 from voicepipe.turn.endpointing.strategy import Decision, EndpointStrategy, Evidence
+from voicepipe.values import replace
 
 FIXED_MS: Final = (300, 400, 500, 720, 800)
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import tempfile
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -20,6 +20,7 @@ from voicepipe.bench.load.providers import Delays
 from voicepipe.bench.load.rows import RowFile, row_of
 from voicepipe.bench.load.servers import VARIANTS, fake_providers, own_server, session, switch_profile, variant
 from voicepipe.client.address import Address
+from voicepipe.values import replace
 
 BETWEEN_RUNS_S: Final = 1.0
 """Between two runs of one server: its sessions end."""

@@ -15,7 +15,6 @@ from typing import Final
 from urllib.parse import urlencode
 
 import msgspec
-from msgspec.structs import replace
 
 from voicepipe.audio.encoding import MULAW, AudioEncoding, FormatName
 from voicepipe.ports.transcriber import Transcriber, TranscriberCapabilities, TranscriptionOptions, TranscriptStream
@@ -28,6 +27,7 @@ from voicepipe.providers.stt.encodings import Encodings, telephone_of
 from voicepipe.providers.stt.keyterms import terms
 from voicepipe.providers.stt.segment_assembler import Margins
 from voicepipe.registry import ProviderSettings, Spec
+from voicepipe.values import replace
 
 RATE_HZ: Final = 16_000
 """The models' sample rate; a higher one only costs upload."""

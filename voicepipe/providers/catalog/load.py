@@ -12,11 +12,11 @@ from types import MappingProxyType
 from typing import Any, TypeVar, get_type_hints
 
 import msgspec
-from msgspec.structs import replace
 
 from voicepipe.errors import ConfigError
 from voicepipe.providers.built_in import PACKAGES
 from voicepipe.providers.catalog.facts import Catalog, ModelFacts, ProviderFacts, RequestRule
+from voicepipe.values import replace
 
 BUILT_IN = "catalog.toml"
 """The file in this package; a vendor's package may have one too."""

@@ -10,7 +10,7 @@ Turn Detection", "Close Stream", "Encoding". Facts marked `unverified` are in no
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlencode
 
@@ -28,6 +28,7 @@ from voicepipe.providers.stt.encodings import telephone_of
 from voicepipe.providers.stt.keyterms import terms
 from voicepipe.providers.stt.segment_assembler import Margins
 from voicepipe.registry import ProviderSettings, Spec
+from voicepipe.values import replace
 
 MANY_LANGUAGES: Final = "flux-general-multi"
 """The model that takes language hints; the others transcribe English. Source: "Language Prompting"."""

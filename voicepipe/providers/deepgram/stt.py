@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
 
-from msgspec.structs import replace
-
 from voicepipe.ports.transcriber import Transcriber, TranscriberCapabilities, TranscriptionOptions, TranscriptStream
 from voicepipe.providers.deepgram import flux
 from voicepipe.providers.deepgram import stt_wire as wire
@@ -22,6 +20,7 @@ from voicepipe.providers.stt.continuous_stream import StreamRules, continuous_st
 from voicepipe.providers.stt.encodings import telephone_of
 from voicepipe.providers.stt.segment_assembler import Margins, Segment
 from voicepipe.registry import ProviderSettings, Spec
+from voicepipe.values import replace
 
 LINE = SocketRules(
     buffer_ms=30_000,

@@ -17,7 +17,6 @@ from typing import Final as Constant
 
 import msgspec
 import pybase64
-from msgspec.structs import replace
 
 from voicepipe.audio.encoding import AudioEncoding
 from voicepipe.errors import ConfigError
@@ -30,6 +29,7 @@ from voicepipe.providers.stt.commit_assembler import Committed, Partial, Transcr
 from voicepipe.providers.stt.keyterms import terms
 from voicepipe.providers.stt.manual_commit import PaddedSegment, manual_commit
 from voicepipe.registry import ProviderSettings, Spec
+from voicepipe.values import replace
 
 RATE_HZ: Constant = 16_000
 ENCODING: Constant = AudioEncoding(RATE_HZ)

@@ -11,7 +11,6 @@ from typing import Final
 
 import msgspec
 import numpy as np
-from msgspec.structs import replace
 
 from voicepipe.knowledge.vectors import Vectors, unit
 from voicepipe.protocol.embeddings import EmbeddingRequest, ProviderEmbeddings
@@ -19,6 +18,7 @@ from voicepipe.providers.net import failures, http
 from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.openai.options import OpenAiOptions
 from voicepipe.registry import ProviderSettings, Spec
+from voicepipe.values import replace
 
 ANSWER_BYTES: Final = 16 << 20
 """Maximum size of an answer: 32 vectors of 8,192 numbers, of 20 characters each, and three times that."""

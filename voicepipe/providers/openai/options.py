@@ -6,7 +6,7 @@ One `[providers.NAME]` may serve all three stages, so one type holds the options
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 from urllib.parse import urlsplit
 
@@ -14,6 +14,7 @@ import msgspec
 
 from voicepipe.providers.net import options
 from voicepipe.registry import ProviderSettings, Spec
+from voicepipe.values import replace
 
 TokensField = Literal["max_tokens", "max_completion_tokens"]
 SpeechFormat = Literal["pcm", "wav"]

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from voicepipe.errors import StageRefused
 from voicepipe.ports.model import Called, Content, Function, Image, Message, ModelRequest, Returned, Text
@@ -16,6 +15,7 @@ from voicepipe.providers.llm.extra_params import passed_on
 from voicepipe.providers.llm.functions import parameters
 from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.openai.options import OpenAiOptions, extra
+from voicepipe.values import replace
 
 _encode = msgspec.json.Encoder().encode
 

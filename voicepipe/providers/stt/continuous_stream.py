@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from voicepipe import clock
 from voicepipe.errors import StageError, StageTimeout
@@ -24,6 +23,7 @@ from voicepipe.providers.net.ws import SocketRules, VendorSocket, dial
 from voicepipe.providers.stt.segment_assembler import Margins, Segment, SegmentAssembler
 from voicepipe.providers.stt.transcript_queue import TranscriptQueue
 from voicepipe.tasks import background_tasks
+from voicepipe.values import replace
 
 UNREAD_TEXTS = 64
 """Maximum number of unread texts."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from msgspec.structs import replace
-
 from voicepipe import clock
 from voicepipe.errors import StageBroken, StageError
 from voicepipe.ports.continuation import TextJoiner
@@ -15,6 +13,7 @@ from voicepipe.router.llm.first_token import FirstToken, empty_answer
 from voicepipe.router.llm.usage import summed
 from voicepipe.router.race import Attempt
 from voicepipe.router.race_runner import RacingCall, failure_of
+from voicepipe.values import replace
 
 MAX_WAITING: Final = 256
 """Events of one answer that are not yet taken. Full: the provider is not read until an event is taken."""

@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from voicepipe import clock
 from voicepipe.errors import ConfigError, StageRefused
@@ -22,6 +21,7 @@ from voicepipe.router.policies import Experiment, PoolChoice, RoutingQuery, Rule
 from voicepipe.router.pool import Pool, SharedStats
 from voicepipe.router.single import single_answer
 from voicepipe.turn.cost import estimated_tokens
+from voicepipe.values import replace
 
 MAX_REQUESTED_POOLS: Final = 64
 """Pools that requests name with their own `models`; when full, the oldest is dropped."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 
-from msgspec.structs import replace
-
 from voicepipe import clock
 from voicepipe.errors import StageTimeout
 from voicepipe.ports.model import Finished, Model, ModelRequest
@@ -20,6 +18,7 @@ from voicepipe.router.pool import SharedStats
 from voicepipe.router.race import Attempt
 from voicepipe.router.race_runner import failure_of
 from voicepipe.tasks import BackgroundTasks, background_tasks
+from voicepipe.values import replace
 
 
 class Probes:

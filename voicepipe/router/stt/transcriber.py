@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
 from typing import Literal
 
 from msgspec import Struct
@@ -32,6 +31,7 @@ from voicepipe.router.race_runner import StreamQueue, failure_of
 from voicepipe.router.speech_order import SpeechOrder
 from voicepipe.router.stt.replay_buffer import BufferedUtterance, ReplayBuffer
 from voicepipe.tasks import background_tasks
+from voicepipe.values import replace
 
 UNREAD_TEXTS = 64
 """The most texts that are not yet read. Full: the transcriber is not read until a text is."""

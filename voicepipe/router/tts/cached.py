@@ -15,13 +15,13 @@ from typing import Final
 
 import msgspec
 import numpy as np
-from msgspec.structs import replace
 
 from voicepipe.ports.provider_events import CachedSpeech
 from voicepipe.ports.synthesizer import RATE_HZ, Speech, SpeechEvent, Spoken, Synthesizer, Voice, WordTime
 from voicepipe.ports.transcriber import Samples
 from voicepipe.router.tts.audio_cache import MAX_SAMPLES, AudioCache, CachedAudio
 from voicepipe.tasks import BackgroundTasks, background_tasks
+from voicepipe.values import replace
 
 PIECE_SAMPLES: Final = RATE_HZ // 5
 """The length of the pieces played from disk, as a synthesizer's would be."""

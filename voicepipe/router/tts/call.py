@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final, Protocol
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from voicepipe.errors import StageBroken, StageError
 from voicepipe.ports.synthesizer import Speech, SpeechEvent, Spoken, Synthesizer, Voice
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.race import Attempt
 from voicepipe.router.race_runner import RacingCall, failure_of
+from voicepipe.values import replace
 
 MAX_WAITING: Final = 32
 """Pieces of audio that are not yet taken. Full: the synthesizer is not read until a piece is taken."""
@@ -114,5 +114,5 @@ class SynthesizerCall(RacingCall[Spoken]):
         """Return the audio with the turn's own clause numbers and times."""
         words = spoken.words
         if spoken.clause == 0 and self._played_ms:
-            words = tuple(structs.replace(word, start_ms=word.start_ms + self._played_ms) for word in words)
-        return structs.replace(spoken, clause=self._clause + spoken.clause, words=words)
+            words = tuple(replace(word, start_ms=word.start_ms + self._played_ms) for word in words)
+        return replace(spoken, clause=self._clause + spoken.clause, words=words)

@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
 from typing import Final
 
-from msgspec.structs import replace
-
 from voicepipe import clock
 from voicepipe.errors import StageError, StageTimeout
 from voicepipe.ports.provider_events import ProviderChanged, UnusedSpeech
@@ -21,6 +19,7 @@ from voicepipe.router.speech_order import SpeechOrder
 from voicepipe.router.tts.call import MAX_WAITING, SynthesizerCall, SynthesizerCandidate
 from voicepipe.router.tts.progress import SpeechProgress
 from voicepipe.tasks import BackgroundTasks, background_tasks
+from voicepipe.values import replace
 
 STALL_MS: Final = 1_500
 """A synthesizer with text to say that sends no audio for this long has stalled. Between two pieces of a clause a

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import msgspec
 from aiohttp import web
-from msgspec.structs import replace
 
 from voicepipe.auth.scopes import TURNS
 from voicepipe.errors import ProtocolError, VoicepipeError
@@ -21,6 +20,7 @@ from voicepipe.server.context import CONTEXT
 from voicepipe.server.streaming import StreamedResponse
 from voicepipe.telemetry.log import log_event
 from voicepipe.telemetry.store.port import StoredTurn, TurnPage, TurnQuery, TurnStore, turn_plain
+from voicepipe.values import replace
 
 STAGES: Final = (
     *("silence", "endpoint", "llm_ttft", "first_clause", "tts_ttfb", "playback", "overhead", "tool"),

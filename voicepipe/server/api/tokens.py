@@ -7,7 +7,6 @@ from typing import Annotated, Any, Final
 
 import msgspec
 from aiohttp import web
-from msgspec.structs import replace
 
 from voicepipe.auth.claims import Limits
 from voicepipe.auth.identify import check_may_mint
@@ -29,6 +28,7 @@ from voicepipe.server.token_issuer import (
     read_secret_request,
 )
 from voicepipe.telemetry.log import log_event
+from voicepipe.values import replace
 
 TALK_LIFE_S: Final = 3_600
 """Lifetime of the talk page's own token: a page that stays open longer requests another one."""

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 from aiohttp import web
-from msgspec.structs import replace
 
 from voicepipe.auth.scopes import TURNS
 from voicepipe.errors import ProtocolError
@@ -17,6 +16,7 @@ from voicepipe.server.context import CONTEXT, ServerContext
 from voicepipe.server.errors import NotFound
 from voicepipe.telemetry.store.port import MAX_LIMIT, StoredTurn, TurnQuery
 from voicepipe.telemetry.transcript import MAX_TURNS, transcript_text, transcript_turn
+from voicepipe.values import replace
 
 
 async def session_transcript(request: web.Request) -> web.Response:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from msgspec.structs import replace
-
 from voicepipe.auth.claims import Claims
 from voicepipe.auth.request_credentials import Handshake
 from voicepipe.ports.model import Content, Function, ModelRequest, Text, Usage
@@ -15,6 +13,7 @@ from voicepipe.server.chat_ports import ChatRoute
 from voicepipe.server.context import ServerContext
 from voicepipe.server.gateway.answer_request import AnswerRequest
 from voicepipe.server.gateway.token_policy import check_may_reach, field_locked, token_session
+from voicepipe.values import replace
 
 NO_TOKENS: Final = Usage(input_tokens=0, output_tokens=0)
 

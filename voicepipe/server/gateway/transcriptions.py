@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Final
 
 from aiohttp import web
-from msgspec import structs
 
 from voicepipe.errors import ProtocolError
 from voicepipe.protocol.audio_rest_diarized import Speakers, SpeakerSegment
@@ -33,6 +31,7 @@ from voicepipe.server.gateway.recording_transcription import RecordingTranscript
 from voicepipe.server.gateway.stt_route import ResolvedStt, resolve_stt
 from voicepipe.server.gateway.uploaded_recording import UploadedRecording, uploaded_recording
 from voicepipe.server.streaming import EVENTS, StreamedResponse
+from voicepipe.values import replace
 
 MAX_SUGGESTED: Final = 8
 """Maximum number of models that an error suggests."""
@@ -63,7 +62,7 @@ def _with_times(stt: ResolvedStt, requested: TranscriptionRequest, upload: Uploa
     if speakers and not stt.route.transcriber.capabilities.speakers:
         others = [each.name for each in _others(upload) if each.transcriber.capabilities.speakers]
         raise _not_served("speakers", others, stt.route.name, "response_format")
-    return structs.replace(stt, options=replace(stt.options, word_times=words, speakers=speakers))
+    return replace(stt, options=replace(stt.options, word_times=words, speakers=speakers))
 
 
 def _others(upload: UploadedRecording) -> Iterable[TranscriptionRoute]:

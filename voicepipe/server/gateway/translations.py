@@ -7,10 +7,8 @@ default agent for a bare spec. The credential then needs the scope `chat`, too.
 from __future__ import annotations
 
 import secrets
-from dataclasses import replace
 
 from aiohttp import web
-from msgspec import structs
 
 from voicepipe.auth.scopes import CHAT
 from voicepipe.protocol.audio_rest_transcript import Transcript, TranscriptPiece, whole_answer
@@ -22,6 +20,7 @@ from voicepipe.server.gateway.recording_transcription import RecordingTranscript
 from voicepipe.server.gateway.stt_route import ResolvedStt, resolve_stt
 from voicepipe.server.gateway.translate_text import TextTranslator
 from voicepipe.server.gateway.uploaded_recording import UploadedRecording, uploaded_recording
+from voicepipe.values import replace
 
 ENGLISH = "english"
 """The language of every translation, as the published answer names it."""
@@ -34,11 +33,11 @@ async def translations(request: web.Request) -> web.StreamResponse:
         resolved = await resolve_stt(request, upload.principal, requested, upload.context, any_language=True)
         translator = None
         if resolved.route.transcriber.capabilities.translates:
-            resolved = structs.replace(resolved, options=replace(resolved.options, to_english=True))
+            resolved = replace(resolved, options=replace(resolved.options, to_english=True))
         else:
             translator = _translator(request, requested, resolved, upload)
             if requested.prompt is not None:  # the prompt is English, and about the translation
-                resolved = structs.replace(resolved, options=replace(resolved.options, prompt=None))
+                resolved = replace(resolved, options=replace(resolved.options, prompt=None))
         id_ = f"translation-{secrets.token_hex(16)}"
         async with upload.transcription(resolved) as transcription:
             responder = _TranslationResponder(id_, requested, transcription, translator)
@@ -100,7 +99,7 @@ class _TranslationResponder:
     async def _in_english(self, piece: TranscriptPiece) -> TranscriptPiece:
         if self._translator is None or (piece.language or "").lower().partition("-")[0] == "en":
             return piece
-        return structs.replace(piece, text=await self._translator.translate(piece.text))
+        return replace(piece, text=await self._translator.translate(piece.text))
 
     def _llm(self) -> str | None:
         return None if self._translator is None else self._translator.spec

@@ -8,7 +8,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from aiohttp import web
-from msgspec.structs import replace
 
 from voicepipe.auth.scopes import REALTIME
 from voicepipe.errors import ProtocolError, VoicepipeError
@@ -28,6 +27,7 @@ from voicepipe.server.webrtc.offer import Offer, read_offer
 from voicepipe.server.webrtc.rtc_socket import RtcSocket
 from voicepipe.session.grant import SessionGrant
 from voicepipe.telemetry.log import log_crash, log_event
+from voicepipe.values import replace
 
 if TYPE_CHECKING:
     from voicepipe.server.webrtc.peer import RtcPeer

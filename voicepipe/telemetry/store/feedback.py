@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from heapq import nlargest
 from typing import Final
 
-from msgspec.structs import replace
-
 from voicepipe.telemetry.rollups.arms import ArmTurn
 from voicepipe.telemetry.store.filters import clean, condition, projects
 from voicepipe.telemetry.store.port import TurnFilter
 from voicepipe.telemetry.store.statements import Row, Work, any_of, execute, fetch
 from voicepipe.turn.record.arm import Arm
+from voicepipe.values import replace
 
 MAX_TURNS: Final = 20_000
 """The newest turns that are compared; more would not change an interval, and take long to read."""

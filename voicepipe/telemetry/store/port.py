@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from voicepipe.errors import ProtocolError, StorageFailureKind, VoicepipeError
 from voicepipe.telemetry.record_json import record_plain
@@ -16,6 +15,7 @@ from voicepipe.telemetry.rollups.stats import Stats
 from voicepipe.turn.record.arm import NO_ARM, Arm
 from voicepipe.turn.record.values import Cause, Outcome, TurnRecord
 from voicepipe.turn.redaction import redacted_record
+from voicepipe.values import replace
 
 MAX_LIMIT: Final = 200
 """Maximum of turns on one page; a record is about 3 kB."""

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
-from msgspec.structs import replace
 
 from voicepipe.telemetry.record_json import record_from_json
 from voicepipe.telemetry.rollups.buckets import HOUR_MS
@@ -25,6 +24,7 @@ from voicepipe.telemetry.store.port import (
 )
 from voicepipe.telemetry.store.statements import Row, Work, fetch
 from voicepipe.turn.record.arm import Arm
+from voicepipe.values import replace
 
 _FEW_HOURS_MS: Final = 24 * HOUR_MS
 """Hours whose turns are scanned for the slowest of a kind, rather than all turns in the order of latency."""

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from typing import Protocol
 
 import pytest
-from msgspec.structs import replace
 
 from voicepipe.errors import StageBroken, StageError, StageRefused, StageTimeout
 from voicepipe.ports.model import (
@@ -48,6 +47,7 @@ from voicepipe.testing.fakes.cues import (
     Status,
 )
 from voicepipe.testing.fakes.script import ReceivedRequest, soon
+from voicepipe.values import replace
 
 
 class LlmScript(Protocol):

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from msgspec.structs import replace
-
 from voicepipe.telemetry.rollups.stats import Stats
 from voicepipe.telemetry.store.port import MINUTE_MS, Cursor, SessionQuery, StatsQuery, StoredTurn, TurnQuery, TurnStore
 from voicepipe.testing.conformance.turn_store import OpenStore, opened, stored_turn
 from voicepipe.turn.record.arm import NO_ARM, Arm
 from voicepipe.turn.record.values import ModelAttempt, TurnCost
+from voicepipe.values import replace
 
 HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * HOUR_MS

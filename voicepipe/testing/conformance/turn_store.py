@@ -14,11 +14,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from msgspec.structs import replace
-
 from voicepipe.telemetry.store.port import Cursor, StoredTurn, StoreError, TurnQuery, TurnStore
 from voicepipe.testing.records import turn_record
 from voicepipe.turn.record.arm import NO_ARM, Arm
+from voicepipe.values import replace
 
 OpenStore = Callable[[], Awaitable[TurnStore]]
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from msgspec.structs import replace
-
 from voicepipe.turn.endpointing.completeness import unfinished
 from voicepipe.turn.endpointing.strategy import NOTHING, Evidence
+from voicepipe.values import replace
 
 _PAUSES: Final = 8
 """Number of the user's latest pauses that count."""

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from voicepipe.turn.commands import ReportStrategyFailure
 from voicepipe.turn.endpointing.completeness import OPEN
@@ -23,6 +22,7 @@ from voicepipe.turn.endpointing.strategy import (
     Evidence,
     Strategies,
 )
+from voicepipe.values import replace
 
 if TYPE_CHECKING:
     from voicepipe.turn.context import TurnContext

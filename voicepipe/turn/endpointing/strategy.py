@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from msgspec import Struct
-from msgspec.structs import replace
+
+from voicepipe.values import replace
 
 MAX_WAIT_MS: Final = 60_000
 """The longest wait that a strategy may declare."""

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from voicepipe.turn.record.marks import CONNECTED as CONNECTED
 from voicepipe.turn.record.marks import EARLIER_AUDIO_ENDED as EARLIER_AUDIO_ENDED
@@ -41,6 +40,7 @@ from voicepipe.turn.record.marks import TRANSCRIBED as TRANSCRIBED
 from voicepipe.turn.record.marks import VOICED_LAST as VOICED_LAST
 from voicepipe.turn.record.values import Breach, Contribution, StageSpan
 from voicepipe.turn.settings import BudgetLimits
+from voicepipe.values import replace
 
 UNATTRIBUTED_LIMIT_MS = 5
 """More unattributed time than this, in ms, is a gap in our marks, not in the turn."""
