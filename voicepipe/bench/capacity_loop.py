@@ -24,8 +24,10 @@ FRAME_US: Final = 20_000
 CHUNK_MS: Final = 200
 """Audio in a message of the TTS."""
 
-COLD_US: Final = 1_000.0
-"""After a sleep of this length a wake-up costs the most: a longer sleep costs no more."""
+COLD_US: Final = 2_000.0
+"""After a sleep of this length a wake-up costs the most: a longer sleep costs no more. Of 1, 2 and 4 ms, 2 fitted the
+measurements of two hours best, with 10 to 120 sessions.
+"""
 
 TTS_SPEED: Final = 20
 """The TTS sends audio as a multiple of real time."""
@@ -38,7 +40,7 @@ CLAUSE_TOKENS: Final = 7
 class Costs:
     """CPU time of the event loop's thread, in microseconds. `fitted` adapts them to a machine.
 
-    Defaults: fitted to the load bench's 1.05 % of a core for each of 10 sessions, 0.71 % for each of 40 and 0.65 % for
+    Defaults: fitted to the load bench's 1.06 % of a core for each of 10 sessions, 0.68 % for each of 40 and 0.58 % for
     each of 100, see web/docs/capacity.md; the ratios of all but the first two and the last are those of a profile with
     60 sessions.
     """
@@ -46,21 +48,21 @@ class Costs:
     wake_us: float = 0.0
     """To wake up and look for what is ready. The fit leaves nothing for it beside `cold_us`."""
 
-    cold_us: float = 111.0
-    """More to wake up after a sleep of a millisecond or longer, and in proportion after a shorter one: the processor's
+    cold_us: float = 173.7
+    """More to wake up after a sleep of `COLD_US` or longer, and in proportion after a shorter one: the processor's
     caches hold other things by then, and its clock is slower."""
 
-    voiced_us: float = 104.5
+    voiced_us: float = 94.7
     """A frame while the user speaks: read, resampled, judged, sent to the STT."""
 
-    silent_us: float = 48.1
+    silent_us: float = 43.6
     """A frame while the user is silent."""
 
-    chunk_us: float = 562.0
+    chunk_us: float = 509.3
     """A message of the TTS, 200 ms of audio, received and sent on."""
 
-    token_us: float = 48.1
-    turn_us: float = 6_420.0
+    token_us: float = 43.6
+    turn_us: float = 5_818.0
     """The rest of a turn: its requests, events and record."""
 
     wait_share: float = 0.08
