@@ -287,6 +287,7 @@ def _server(folder: Path, base_url: str, delay_ms: int) -> list[str]:
     }
     settings = {
         "server.port": 0,
+        "server.workers": 1,
         "server.data_dir": folder / "data",
         "server.drain_ms": 0,
         "server.audio_cache_mb": 0,

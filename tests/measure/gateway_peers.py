@@ -63,7 +63,7 @@ async def ourselves(behind: Peer, folder: Path) -> AsyncIterator[Peer]:
         *(f"agents.default.{stage}=bench/bench" for stage in ("stt", "llm", "tts")),
     )
     chosen = [word for each in settings for word in ("--set", each)]
-    arguments = ("-m", "voicepipe", "serve", "--port", str(port), *data_dir, *chosen)
+    arguments = ("-m", "voicepipe", "serve", "--workers", "1", "--port", str(port), *data_dir, *chosen)
     async with _process(sys.executable, *arguments) as process:
         url = f"http://127.0.0.1:{port}"
         await _answers(f"{url}/readyz", process)

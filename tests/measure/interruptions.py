@@ -88,6 +88,7 @@ def _listed(speech: SpeechSet, reply: Samples, kind: Kind) -> list[Scene]:
 def _server(folder: Path, base_url: str, stt: str) -> list[str]:
     settings = {
         "server.port": 0,
+        "server.workers": 1,
         "server.data_dir": folder / "data",
         "server.drain_ms": 0,
         "providers.bench.base_url": base_url,

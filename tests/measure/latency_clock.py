@@ -108,6 +108,7 @@ def server_command(folder: Path, base_url: str) -> list[str]:
     """Return the command of a server with that provider, whose files are in `folder`."""
     settings = {
         "server.port": 0,
+        "server.workers": 1,
         "server.data_dir": folder / "data",
         "server.drain_ms": 0,
         "providers.bench.base_url": base_url,

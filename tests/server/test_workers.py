@@ -25,6 +25,7 @@ from voicepipe.server.webrtc.calls import RtcCallLookup
 from voicepipe.server.workers import broker as broker_module
 from voicepipe.server.workers import link as link_module
 from voicepipe.server.workers.broker import Broker, ConnectedWorker
+from voicepipe.server.workers.hints import WorkerHints
 from voicepipe.server.workers.link import WorkerLink
 from voicepipe.server.workers.messages import (
     FROM_WORKER,
@@ -538,3 +539,40 @@ async def test_a_text_is_not_awaited_where_the_supervisor_is_gone_or_silent(
     with pytest.raises(StoreUnavailable):
         await WorkerSnapshots(other.link).store_snapshot("s", b"1", digest="d", owner="o", life_s=60)
     assert one.link._snapshots == other.link._snapshots == {}
+
+
+# --- hints of routers -----------------------------------------------------------------------------
+
+
+async def test_hints_of_a_worker_reach_the_others(server: Server) -> None:
+    """The last one of each worker and kind; those of a worker that has ended count until they are old."""
+    one, other = (WorkerHints(server.join().link) for _ in range(2))
+    for body in (b"1", b"2"):
+        await one.store_hint("breakers", "one", body, life_s=600)
+    await one.store_hint("latency", "one", b"3", life_s=600)
+    await other.store_hint("breakers", "other", b"4", life_s=600)
+    await until_seen(one, other)
+    server.broker.detach(server.members[0].seen)
+    found = await other.hints("breakers")
+    assert [(each.process, each.body) for each in found] == [("one", b"2"), ("other", b"4")]
+    assert [each.body for each in await other.hints("latency")] == [b"3"]
+    assert await other.hints("more") == []
+
+
+async def until_seen(*workers: WorkerHints) -> None:
+    """Wait until the supervisor has handled what these workers have sent."""
+    for worker in workers:
+        await worker.hints("")
+
+
+async def test_hints_are_not_awaited_where_the_supervisor_is_gone_or_silent(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = server.join(), server.join()
+    monkeypatch.setattr(link_module, "ANSWER_S", 0.0)
+    with pytest.raises(StoreUnavailable):
+        await WorkerHints(one.link).hints("breakers")
+    other.link.close()
+    with pytest.raises(StoreUnavailable):
+        await WorkerHints(other.link).store_hint("breakers", "other", b"1", life_s=60)
+    assert one.link._hints == other.link._hints == {}

@@ -84,6 +84,7 @@ async def serving(environment: Path, vendor: FakeVendor, folder: Path) -> AsyncI
         *stages,
         f"--set=providers.fake.base_url={vendor.base_url}",
         "--port=0",
+        "--workers=1",
         f"--data-dir={folder / 'data'}",
     )
     process = await asyncio.create_subprocess_exec(

@@ -22,13 +22,14 @@ from voicepipe.wiring.serve import COLLECTED_AFTER, greeting, settings_warnings
 PROGRAM = "import sys; from voicepipe.config import load; from voicepipe.wiring import run; run(load(sys.argv[1]))"
 
 
-def config_file(folder: Path, vendor: FakeVendor, *, limits: str = "") -> Path:
+def config_file(folder: Path, vendor: FakeVendor, *, limits: str = "", workers: int = 1) -> Path:
     """A server with a fake vendor. `limits`: more of its section, and sections of limits."""
     path = folder / "voicepipe.toml"
     path.write_text(
         f"""
         [server]
         port = 0
+        workers = {workers}
         data_dir = "{folder / "data"}"
         {limits}
         [providers.fake]
@@ -107,7 +108,7 @@ async def test_it_says_when_it_starts_that_loops_run_in_numpy(tmp_path: Path, n_
     numpy = f"import voicepipe.wiring.serve; voicepipe.wiring.serve.WHY_NUMPY = {why!r}; "
     async with (
         FakeVendor() as vendor,
-        serving(config_file(tmp_path, vendor, limits=f"workers = {n_workers}"), numpy + PROGRAM) as process,
+        serving(config_file(tmp_path, vendor, workers=n_workers), numpy + PROGRAM) as process,
     ):
         said = await lines_until(process, "Ctrl-C")
     lines = [line for line in said if line.startswith("The loops over samples run in numpy")]

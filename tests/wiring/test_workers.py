@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,7 +18,7 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from tests.wiring.workers import MAX_SESSIONS, Server, serving, status_of, take_turn, talking
-from voicepipe.testing.fakes.cues import CallCue, Hold, LlmCue, tokens
+from voicepipe.testing.fakes.cues import CallCue, Hold, LlmCue, Status, tokens
 from voicepipe.testing.fakes.mcp_server import FakeMcpServer, FakeMcpTool
 from voicepipe.testing.waiting import WAIT_S, eventually
 
@@ -219,6 +220,37 @@ async def streaming(server: Server, *, after: str = "") -> AsyncIterator[Stream]
         http.get(f"{server.url}/v1/turns/stream", params={"after": after} if after else {}) as answer,
     ):
         yield Stream(answer)
+
+
+async def test_each_core_has_a_worker_unless_the_settings_say_how_many(tmp_path: Path) -> None:
+    """Each loads the Python file, and the operator is told so."""
+    file = tmp_path / "agents.py"
+    file.write_text("from voicepipe.agents import Agent\nfirst = Agent('Be brief.', name='first')\n")
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(allowed)[:2])  # the server inherits it
+    try:
+        n_cores = len(os.sched_getaffinity(0))
+        async with serving(tmp_path, "", str(file), workers=0) as server:
+            await eventually(lambda: _said(server, f"NOTE: each of the {n_cores} workers loads the Python file"))
+            await server.until_workers(n_cores)
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+async def test_a_circuit_breaker_that_opens_in_one_worker_opens_in_the_other(tmp_path: Path) -> None:
+    """For a model that may take another's place: the worker that has had no session begins with the other one."""
+    spare = """
+        [agents.spare]
+        llm = ["fake/llm", "fake/other"]
+    """
+    async with serving(tmp_path, spare) as server:
+        await server.until_workers(2)
+        server.vendor.llm.usual = LlmCue(fault=Status(401))
+        async with talking(server, agent="spare") as user:
+            await user.send("response.create")
+            await user.until("response.done")
+            for provider in ("fake/llm", "fake/other"):
+                await server.logs("breaker_hinted", stage="llm", provider=provider)
 
 
 async def test_a_stop_drains_both_workers_and_leaves_no_process(tmp_path: Path) -> None:

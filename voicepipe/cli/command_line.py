@@ -80,7 +80,9 @@ def _serve(commands: Commands[argparse.ArgumentParser]) -> None:
     command.add_argument("--host", help="the address to listen on")
     command.add_argument("--port", help="the port; 0 takes a free one and prints it")
     command.add_argument(
-        "--workers", metavar="N", help="how many processes serve the port; 0: as many as the limit of sessions needs"
+        "--workers",
+        metavar="N",
+        help="how many processes serve the port; 0: one for each core, less one where local models run",
     )
     command.add_argument("--tls-cert", metavar="FILE", help="use https and wss with this certificate chain (PEM)")
     command.add_argument("--tls-key", metavar="FILE", help="the certificate's private key (PEM)")

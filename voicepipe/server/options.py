@@ -59,8 +59,7 @@ class ServerSettings:
     Played again, such a clause comes from disk at once and costs nothing. 0: none."""
 
     workers: int = 0
-    """Processes that serve the port together. 0: as many as `max_sessions` needs, one for about 100 sessions. Then
-    there is at most one for each core, less one core where local models run."""
+    """Processes that serve the port together. 0: one for each core, less one core where local models run."""
 
     max_sessions: int = 100
     """Maximum number of sessions at once, of all workers together; the next one is answered 503 with `Retry-After`."""

@@ -15,12 +15,14 @@ from msgspec import Struct
 from voicepipe.audio.blas import compute_on_one_thread
 from voicepipe.auth import tokens
 from voicepipe.auth.apikeys import ApiKeys
+from voicepipe.cluster.port import RouterHints
 from voicepipe.cluster.resilient import Resilient
 from voicepipe.config.settings import Settings
 from voicepipe.errors import ConfigError, VoicepipeError
 from voicepipe.server.app import listening
 from voicepipe.server.context import ServerContext
 from voicepipe.server.revocations import watch_revocations
+from voicepipe.server.workers.hints import WorkerHints
 from voicepipe.storage import advice, kind_of
 from voicepipe.telemetry.isolation import isolated, keep_running
 from voicepipe.telemetry.rollups.retention import maintain
@@ -104,9 +106,7 @@ async def _open(
     read: Callable[[], Settings] | None,
     workers: WorkerParts | None,
 ) -> AsyncIterator[Running]:
-    is_first = workers is None or workers.link.index == 0
-    """Whether this process does what is done once for all workers."""
-
+    is_first = _is_first(workers)
     n_processes, hub = (1, None) if workers is None else (workers.link.n_workers, workers.feed)
     async with (
         open_resources(settings, is_first=is_first, n_processes=n_processes, hub=hub) as resources,
@@ -117,7 +117,7 @@ async def _open(
         async with listening(context) as base_url:
             tasks = [
                 group.create_task(run, name=name)
-                for name, run in _tasks(settings, context, parts, resources, is_first=is_first).items()
+                for name, run in _tasks(settings, context, parts, resources, workers).items()
             ]
             if is_first:
                 log_language_limits(settings, lambda agent: parts.stages.transcriber_of(agent).capabilities)
@@ -131,8 +131,13 @@ async def _open(
             task.cancel()
 
 
+def _is_first(workers: WorkerParts | None) -> bool:
+    """Return whether this process does what is done once for all workers."""
+    return workers is None or workers.link.index == 0
+
+
 def _tasks(
-    settings: Settings, context: ServerContext, parts: Components, resources: Resources, *, is_first: bool
+    settings: Settings, context: ServerContext, parts: Components, resources: Resources, workers: WorkerParts | None
 ) -> dict[str, Coroutine[Any, Any, None]]:
     """Return the server's own tasks by name, in the order in which they start."""
     tasks: dict[str, Coroutine[Any, Any, None]] = {
@@ -141,8 +146,8 @@ def _tasks(
     }
     if parts.judge is not None:
         tasks["answer-judge"] = parts.judge.run()
-    work = _background_work(settings, context, parts, resources.cluster, is_first=is_first)
-    if is_first:
+    work = _background_work(settings, context, parts, resources.cluster, workers)
+    if _is_first(workers):
         work["benches"] = partial(_measure, parts.models, parts.benches)
     return tasks | {name: keep_running(name, run) for name, run in work.items()}
 
@@ -152,11 +157,11 @@ def _background_work(
     context: ServerContext,
     parts: Components,
     cluster: Resilient,
-    *,
-    is_first: bool,
+    workers: WorkerParts | None,
 ) -> dict[str, Callable[[], Awaitable[None]]]:
     """Return what runs beside the sessions, by name: none of it may end the server."""
-    live, router = context.live_sessions, parts.stages.router
+    live, router, is_first = context.live_sessions, parts.stages.router, _is_first(workers)
+    hints: RouterHints | None = WorkerHints(workers.link) if workers is not None else None
     work: dict[str, Callable[[], Awaitable[None]]] = {
         "revocations": partial(watch_revocations, cluster, context.registries),
         "slots": live.slots.run,
@@ -170,9 +175,11 @@ def _background_work(
         work["responses"] = partial(purge_responses, context.responses)
         work["records"] = partial(maintain, context.turns, retention_of(settings.records))
     if cluster.node_store is not None:
-        work["router-hints"] = HintExchange(parts.stages.hints(), cluster.node_store, live.slots.owner).run
+        hints = cluster.node_store
         if is_first:
             work["api-keys"] = KeySync(ApiKeys(settings.data_path), cluster.node_store).run
+    if hints is not None:
+        work["router-hints"] = HintExchange(parts.stages.hints(), hints, live.slots.owner).run
     return work
 
 

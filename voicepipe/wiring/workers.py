@@ -34,23 +34,10 @@ from voicepipe.wiring.worker import WorkerStart, packed
 CPU_QUOTA: Final = Path("/sys/fs/cgroup/cpu.max")
 """The CPU time that a container may use, as `QUOTA PERIOD` in us (Linux, Control Group v2)."""
 
-SESSIONS_OF_A_WORKER: Final = 100
-"""Fewer than the 117 that head-room admits by the expected cost: a slower machine carries less."""
-
 
 def count(settings: Settings) -> int:
-    """Return how many workers serve: `server.workers`, or what `server.max_sessions` needs and the machine can run.
-
-    More workers than the limit of sessions needs would carry nothing, and each costs memory, connections to providers,
-    and its own statistics of them. Agents of a Python file have one unless several are set: each worker loads the file,
-    and has its own variables.
-    """
-    if settings.server.workers:
-        return settings.server.workers
-    if settings.python_agents:
-        return 1
-    needed = round(settings.server.max_sessions / SESSIONS_OF_A_WORKER)
-    return max(1, min(needed, cores() - _runs_local_models(settings)))
+    """Return how many workers serve: `server.workers`, or one for each core, less one where local models run."""
+    return settings.server.workers or max(1, cores() - _runs_local_models(settings))
 
 
 def cores(quota: Path = CPU_QUOTA) -> int:
@@ -158,6 +145,11 @@ async def _greet(
     print_line(f"voicepipe {__version__} listens with {n_workers} workers on {base_url}")
     for line in first_notes(settings):
         print_line(line)
+    if settings.python_agents and not settings.server.workers:
+        print_line(
+            f"NOTE: each of the {n_workers} workers loads the Python file and has variables of its own. What calls "
+            "share belongs in a database; --workers 1 serves with one."
+        )
     await greet(settings, base_url, supervisor.loaded, is_open=is_open, print_line=print_line)
 
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from voicepipe.clock import monotonic_ms
 from voicepipe.cluster.channel import Channel
+from voicepipe.cluster.local_hints import LocalHints
 from voicepipe.cluster.local_snapshots import LocalSnapshots
 from voicepipe.server.gateway.request_slots import SlotCounts
 from voicepipe.server.workers.messages import (
@@ -27,7 +28,9 @@ from voicepipe.server.workers.messages import (
     FreeOwnerSlots,
     FreeSlot,
     FromWorker,
+    GetHints,
     HasSnapshot,
+    HintsResult,
     LeaseLeftSnapshot,
     Ping,
     PublishEvent,
@@ -40,6 +43,7 @@ from voicepipe.server.workers.messages import (
     SlotResult,
     SnapshotRequest,
     SnapshotResult,
+    StoreHint,
     StoreSnapshot,
     TakeSlot,
     ToWorker,
@@ -149,7 +153,7 @@ class Broker:
 
         self._lost: dict[str, None] = {}  # full: the oldest is dropped
         self._slots = dict(slots)
-        self._snapshots = LocalSnapshots()
+        self._snapshots, self._hints = LocalSnapshots(), LocalHints()
         self._number = 0
         self._pending: dict[int, _Pending] = {}  # bounded in time: by QUERY_S
         self._retired = b""
@@ -230,6 +234,10 @@ class Broker:
                 | DeleteLeftSnapshot()
             ):
                 worker.send(self._answer_snapshot(message))
+            case StoreHint(kind, process, body, life_s):
+                self._hints.store(kind, process, body, life_s=life_s, now_ms=monotonic_ms())
+            case GetHints(number, kind):
+                worker.send(HintsResult(number, self._hints.of(kind, now_ms=monotonic_ms())))
             case _:
                 pass
 

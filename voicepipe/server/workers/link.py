@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Final, TypeVar
 
 from voicepipe.cluster.channel import Channel
+from voicepipe.cluster.port import Hint
 from voicepipe.errors import Overload, StoreUnavailable
 from voicepipe.server.gateway.request_slots import FULL_WAIT_MS, SlotRefusal
 from voicepipe.server.workers.messages import (
@@ -21,6 +22,8 @@ from voicepipe.server.workers.messages import (
     FreeOwnerSlots,
     FreeSlot,
     FromWorker,
+    GetHints,
+    HintsResult,
     Ping,
     Pong,
     Query,
@@ -77,6 +80,7 @@ class WorkerLink:
         self._results: dict[int, asyncio.Future[QueryResult]] = {}  # bounded: as many as requests are answered
         self._slots: dict[int, asyncio.Future[str]] = {}  # likewise
         self._snapshots: dict[int, asyncio.Future[SnapshotResult]] = {}  # bounded: a few for each session
+        self._hints: dict[int, asyncio.Future[HintsResult]] = {}  # bounded: one at a time
         self._number = 0
         self._is_full = False
         # What nothing repeats, and the supervisor did not read; bounded: by the slots and sessions of this worker.
@@ -174,19 +178,30 @@ class WorkerLink:
         Raises:
             StoreUnavailable: the supervisor does not answer.
         """
+        return await self._stored(request, self._snapshots)
+
+    async def request_hints(self, kind: str) -> list[Hint]:
+        """Return the hints of a kind of all workers.
+
+        Raises:
+            StoreUnavailable: the supervisor does not answer.
+        """
+        return (await self._stored(GetHints(0, kind), self._hints)).hints
+
+    async def _stored(self, request: SnapshotRequest | GetHints, results: dict[int, asyncio.Future[T]]) -> T:
         self._number += 1
         request.number = number = self._number
-        result: asyncio.Future[SnapshotResult] = asyncio.get_running_loop().create_future()
+        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         if not self.send(request):
             raise StoreUnavailable
-        self._snapshots[number] = result
+        results[number] = result
         try:
             async with asyncio.timeout(ANSWER_S):
                 return await result
         except TimeoutError:
             raise StoreUnavailable from None
         finally:
-            del self._snapshots[number]
+            del results[number]
 
     def _on_message(self, data: bytes, passed: socket.socket | None) -> None:
         self._handle(TO_WORKER.decode(data), passed)
@@ -218,6 +233,8 @@ class WorkerLink:
                 _set(self._slots.get(number), refusal)
             case SnapshotResult(number):
                 _set(self._snapshots.get(number), message)
+            case HintsResult(number):
+                _set(self._hints.get(number), message)
             case FeedMessage():
                 self.on_feed(message)
             case Watched(watched):

@@ -6,6 +6,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from voicepipe.cluster.port import Hint
+
 QueryKind = Literal[
     "sessions",
     "session",
@@ -206,6 +208,22 @@ class DeleteLeftSnapshot(_Message):
     lease: str
 
 
+class StoreHint(_Message):
+    """Store a hint of this worker's router. See `cluster.port.RouterHints` for this and the next one."""
+
+    kind: str
+    process: str
+    body: bytes
+    life_s: int
+
+
+class GetHints(_Message):
+    """Request the hints of a kind."""
+
+    number: int
+    kind: str
+
+
 # --- to a worker ----------------------------------------------------------------------------------
 
 
@@ -268,6 +286,13 @@ class SnapshotResult(_Message):
     """Whose snapshot was leased."""
 
 
+class HintsResult(_Message):
+    """The answer to a request for hints."""
+
+    number: int
+    hints: list[Hint]
+
+
 class FreeOwnerSlots(_Message):
     """Free the slots that a dead worker held in the shared store."""
 
@@ -297,6 +322,8 @@ FromWorker = (
     | FreeSlot
     | RelaySession
     | SnapshotRequest
+    | StoreHint
+    | GetHints
 )
 
 ToWorker = (
@@ -311,6 +338,7 @@ ToWorker = (
     | CountFailure
     | SlotResult
     | SnapshotResult
+    | HintsResult
     | RelaySession
     | FreeOwnerSlots
 )
