@@ -47,7 +47,7 @@ async def test_a_reserved_slot_is_held_for_its_client_secret(serve: Any, gate: A
             await gate.began.wait()
             assert await server.context.cluster.slots_taken(MACHINE, now_s=unix_s()) == 1
             gate.go.set()
-        assert server.context.live_sessions.n_refused == {"full": 1, "head_room": 0, "quota": 0}
+        assert server.context.live_sessions.n_refused == {"full": 1, "head_room": 0, "stage_latency": 0, "quota": 0}
 
 
 async def test_a_client_secret_is_not_minted_without_a_slot_to_reserve(serve: Any, gate: Any) -> None:
@@ -358,5 +358,5 @@ async def test_without_head_room_neither_session_nor_client_secret_is_given(serv
         status, _ = await server.mint(headers=key)
         assert status == 503
         await stack.enter_async_context(server.connect(headers=bearer(minted)))
-        assert server.context.live_sessions.n_refused == {"full": 0, "head_room": 3, "quota": 0}
+        assert server.context.live_sessions.n_refused == {"full": 0, "head_room": 3, "stage_latency": 0, "quota": 0}
         gate.go.set()

@@ -13,6 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from voicepipe.errors import Overload
+from voicepipe.server.stage_latency import StageLatency
 
 MEASURE_S: Final = 4.0
 """How often it is measured what sessions use."""
@@ -157,7 +158,8 @@ def _weighted_median(measured: Iterable[tuple[float, float]]) -> float:
 
 
 class HeadRoom:
-    """Admits as many sessions as the event loop and the local models have time for. Belongs to one event loop."""
+    """Admits as many sessions as the event loop, the local models and the stages of the turn have time for. Belongs to
+    one event loop."""
 
     def __init__(
         self,
@@ -172,6 +174,7 @@ class HeadRoom:
         self._costs = [MeasuredCost(LOOP, cpu_share)]
         if local_share is not None:
             self._costs.append(MeasuredCost(LOCAL_MODELS, local_share))
+        self.stages = StageLatency()
         self._lag_ms = lag_ms
         self._lags = deque([0.0] * N_LAGS, maxlen=N_LAGS)
 
@@ -184,7 +187,7 @@ class HeadRoom:
         """Check that there is head-room for one session more than these.
 
         Raises:
-            NoHeadRoom: the running sessions would wait for it.
+            NoHeadRoom, SlowStage: the running sessions would wait for it.
         """
         for cost in self._costs:
             if n_sessions >= cost.capacity:
@@ -196,12 +199,14 @@ class HeadRoom:
             raise NoHeadRoom(
                 f"The server's event loop is {lag_ms:.0f} ms late (limit {MAX_LAG_MS:.0f} ms).", retry_after_ms=RETRY_MS
             )
+        self.stages.check(n_sessions)
 
     def measure(self, n_sessions: int) -> None:
         """Measure what one of these sessions uses."""
         for cost in self._costs:
             cost.measure(n_sessions)
         self._lags.append(self._lag_ms())
+        self.stages.measure(n_sessions)
 
     async def run(self, n_sessions: Callable[[], int]) -> None:
         """Measure every `MEASURE_S` until cancelled."""

@@ -65,8 +65,8 @@ class ServerSettings:
     """Maximum number of sessions at once, of all workers together; the next one is answered 503 with `Retry-After`."""
 
     head_room: bool = True
-    """Refuse a session (503) when the sessions need all CPU time of the event loop, so that one more does not make
-    them wait. The first 10 sessions are always admitted."""
+    """Refuse a session (503) when one more would make the others wait: by the CPU time, the local models, the event
+    loop's delay, or a stage's p95. The first 10 sessions are always admitted, with local models the first 2."""
 
     max_session_s: int = 3_600
     """Maximum length of one session, in seconds; and of one answer over REST."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, asynccontextmanager
+from functools import partial
 
 from voicepipe.clock import monotonic_ms, unix_ms
 from voicepipe.errors import Overload, StageError
@@ -70,7 +71,7 @@ async def _talk(session: RunningSession, socket: ClientSocket, grant: SessionGra
 def _opened(context: ServerContext, live: LiveSession) -> RunningSession:
     grant = live.grant
     try:
-        return context.open_session(grant, live.count_turn, live.usage.charge)
+        return context.open_session(grant, partial(context.live_sessions.count_turn, live), live.usage.charge)
     except StageError as error:
         why = "" if grant.redacted else f": {error}"
         raise Overload(f"A provider of agent {grant.agent!r} can't be used now{why or '.'}") from error

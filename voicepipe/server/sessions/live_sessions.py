@@ -21,6 +21,7 @@ from voicepipe.server.revocations import REVOKED
 from voicepipe.server.sessions.running_session import RunningSession
 from voicepipe.server.sessions.session_usage import SessionUsage
 from voicepipe.server.sessions.slots import FULL_WAIT_MS, RESERVED_S, Full, Slots, reservation
+from voicepipe.server.stage_latency import SlowStage
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.shutdown import MOVE, STOPPING
 from voicepipe.session.socket import ClientSocket
@@ -29,8 +30,8 @@ from voicepipe.turn.record.values import TurnRecord
 CLOSE_WAIT_MS: Final = 2_000
 """Time for a client to answer the close frame before its connection is dropped."""
 
-RefusalReason = Literal["full", "head_room", "quota"]
-REFUSAL_REASONS: Final[tuple[RefusalReason, ...]] = ("full", "head_room", "quota")
+RefusalReason = Literal["full", "head_room", "stage_latency", "quota"]
+REFUSAL_REASONS: Final[tuple[RefusalReason, ...]] = ("full", "head_room", "stage_latency", "quota")
 """The reasons for which a session is refused although its credential is good."""
 
 TURNS_KNOWN: Final = 64
@@ -220,12 +221,21 @@ class LiveSessions:
         except NoHeadRoom:
             self.n_refused["head_room"] += 1
             raise
+        except SlowStage:
+            self.n_refused["stage_latency"] += 1
+            raise
         except QuotaExceeded:
             self.n_refused["quota"] += 1
             raise
         except Full:
             self.n_refused["full"] += 1
             raise
+
+    def count_turn(self, live: LiveSession, record: TurnRecord) -> None:
+        """Count a turn's record, new or renewed, for its session and for head-room."""
+        live.count_turn(record)
+        if self._head_room is not None:
+            self._head_room.stages.count_turn(record)
 
     def find(self, session_id: str) -> LiveSession | None:
         """Return the session of that ID, if it is listed."""
@@ -320,7 +330,7 @@ class LiveSessions:
         """Return the load of this process."""
         try:
             self._check_head_room(len(self._sessions))
-        except NoHeadRoom:
+        except (NoHeadRoom, SlowStage):
             return ProcessLoad(len(self._sessions), has_head_room=False)
         return ProcessLoad(len(self._sessions), has_head_room=not self.closing)
 

@@ -72,7 +72,7 @@ CURRENT: Final = (
         "sessions_refused_total",
         "counter",
         ("reason",),
-        "Sessions and client secrets refused for `full`, `head_room` or `quota`",
+        "Sessions and client secrets refused for `full`, `head_room`, `stage_latency` or `quota`",
     ),
     Family(
         "sessions_stuck_total", "counter", (), "Sessions with a turn that only the watchdog ended: a bug in voicepipe"
