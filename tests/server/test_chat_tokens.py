@@ -10,7 +10,7 @@ import aiohttp
 import openai
 import pytest
 
-from voicepipe.server.gateway.request_slots import MAX_PER_TOKEN
+from voicepipe.server.gateway.slot_counts import MAX_PER_TOKEN
 from voicepipe.testing.fakes.cues import Hold, LlmCue, Status
 from voicepipe.testing.fakes.script import soon
 from voicepipe.testing.waiting import eventually

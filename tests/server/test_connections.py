@@ -19,12 +19,14 @@ from urllib.parse import urlsplit
 import pytest
 
 from voicepipe.auth.proxies import TrustedProxies
-from voicepipe.server import acceptor, app, http_protocol
-from voicepipe.server.acceptor import Acceptor, bind
+from voicepipe.server import app, http_protocol
+from voicepipe.server import listeners as listeners_module
+from voicepipe.server.acceptor import Acceptor
 from voicepipe.server.connection_limits import ConnectionLimits
 from voicepipe.server.connections import AcceptedConnection, Connections
 from voicepipe.server.descriptors import max_client_connections
 from voicepipe.server.http_protocol import HttpProtocol
+from voicepipe.server.listeners import bind
 from voicepipe.server.log_limit import LogLimit
 from voicepipe.tasks import background_tasks
 from voicepipe.testing.waiting import WAIT_S
@@ -281,7 +283,7 @@ async def test_where_accepting_fails_the_server_rests_and_makes_room(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It does not spin: it tries once after each rest, and frees connections that have no request."""
-    monkeypatch.setattr(acceptor, "PAUSE_S", 0.01)
+    monkeypatch.setattr(listeners_module, "PAUSE_S", 0.01)
     (plain,) = bind("127.0.0.1", 0)
     listener = Exhausted(fileno=plain.detach())
     listener.setblocking(False)

@@ -11,9 +11,9 @@ from voicepipe.errors import Overload
 from voicepipe.server.api import item_audio
 from voicepipe.server.authenticate import Principal
 from voicepipe.server.gateway.request_slots import RequestSlots
+from voicepipe.server.gateway.slot_counts import AUDIO_SLOTS
 from voicepipe.server.workers.messages import QueryResult
 from voicepipe.server.workers.peers import Workers
-from voicepipe.wiring.components import AUDIO_SLOTS
 
 
 async def test_a_request_takes_a_slot_of_audio(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from voicepipe.cluster.port import LeftSnapshot
 from voicepipe.errors import Overload, StoreUnavailable
 from voicepipe.server.api.providers import _together
 from voicepipe.server.api.stream_state import _together as states_together
-from voicepipe.server.gateway.request_slots import SlotCounts
+from voicepipe.server.gateway.slot_counts import SlotCounts
 from voicepipe.server.sessions.listed_sessions import ListedSessions
 from voicepipe.server.sessions.live_sessions import ProcessLoad
 from voicepipe.server.webrtc.calls import RtcCallLookup

@@ -28,6 +28,17 @@ def test_the_server_starts_without_the_engines_and_what_only_commands_need() -> 
     assert {"voicepipe.bench.llm", "voicepipe.router.complexity"}.isdisjoint(loaded.stdout.split())
 
 
+def test_the_supervisor_of_workers_starts_without_what_serves() -> None:
+    """It stays beside its workers, and they start when it has loaded."""
+    code = "import sys, voicepipe.cli.serve, voicepipe.wiring.workers; print(*sorted(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    modules = set(loaded.stdout.split())
+    assert "voicepipe.server.workers.supervisor" in modules
+    assert modules.isdisjoint(
+        {"numpy", "aiohttp", "websockets", "voicepipe.wiring.server", "voicepipe.server.app", *LATER}
+    )
+
+
 def test_the_store_of_turns_loads_without_the_server() -> None:
     """A command that only reads it has no server to load."""
     code = "import sys, voicepipe.wiring.store; print(*sorted(sys.modules))"

@@ -16,7 +16,7 @@ from voicepipe.testing.waiting import WAIT_S
 from voicepipe.values import replace
 from voicepipe.wiring import local_servers
 from voicepipe.wiring.local_servers import MAX_BYTES, USUAL, UsualAddress, offer
-from voicepipe.wiring.serve import greeting
+from voicepipe.wiring.terminal import greeting
 
 OLLAMA, LM_STUDIO, LLAMA_CPP, VLLM = USUAL
 

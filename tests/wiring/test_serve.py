@@ -17,7 +17,8 @@ from voicepipe.agents import Agent
 from voicepipe.config import Settings, load
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.waiting import WAIT_S
-from voicepipe.wiring.serve import COLLECTED_AFTER, greeting, settings_warnings
+from voicepipe.wiring.serve import COLLECTED_AFTER
+from voicepipe.wiring.terminal import greeting, settings_warnings
 
 PROGRAM = "import sys; from voicepipe.config import load; from voicepipe.wiring import run; run(load(sys.argv[1]))"
 
@@ -105,7 +106,7 @@ async def test_collector_looks_only_at_what_came_after_the_start(tmp_path: Path)
 @pytest.mark.parametrize("n_workers", [1, 2])
 @pytest.mark.parametrize("why", ["", "they are not compiled"])
 async def test_it_says_when_it_starts_that_loops_run_in_numpy(tmp_path: Path, n_workers: int, why: str) -> None:
-    numpy = f"import voicepipe.wiring.serve; voicepipe.wiring.serve.WHY_NUMPY = {why!r}; "
+    numpy = f"import voicepipe.wiring.terminal; voicepipe.wiring.terminal.WHY_NUMPY = {why!r}; "
     async with (
         FakeVendor() as vendor,
         serving(config_file(tmp_path, vendor, workers=n_workers), numpy + PROGRAM) as process,

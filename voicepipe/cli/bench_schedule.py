@@ -18,8 +18,8 @@ from voicepipe.telemetry.log import logging_to
 from voicepipe.telemetry.storage_log import new_health
 from voicepipe.telemetry.webhooks.sender import Webhooks
 from voicepipe.wiring.bench_jobs import jobs_of
+from voicepipe.wiring.data_folder import make_private
 from voicepipe.wiring.scheduled_benches import ScheduledBenches, bench_state
-from voicepipe.wiring.server import make_private
 from voicepipe.wiring.stages import Stages
 from voicepipe.wiring.webhooks import webhooks_of
 

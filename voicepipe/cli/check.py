@@ -39,7 +39,7 @@ def run(options: CheckOptions) -> int:
 
 
 def _check(options: CheckOptions) -> int:
-    from voicepipe.wiring.serve import function_warnings
+    from voicepipe.wiring.terminal import function_warnings
 
     settings = load(options.config, overrides=options.overrides(), agents=options.agents())
     agents = [options.agent] if options.agent else list(settings.agents)

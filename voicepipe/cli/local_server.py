@@ -63,7 +63,7 @@ def usual_url(settings: Settings) -> str:
 async def _own_server(options: TalkOptions, print_line: Callable[[str], None]) -> AsyncIterator[str]:
     from voicepipe.telemetry.log import logging_to
     from voicepipe.wiring import running
-    from voicepipe.wiring.serve import function_warnings
+    from voicepipe.wiring.terminal import function_warnings
 
     plain = {"server.tls_dev": "false", "server.tls_cert": "", "server.tls_key": ""}  # traffic stays on this machine
     here = {"server.host": "127.0.0.1", "server.port": "0", **plain}

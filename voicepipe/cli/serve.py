@@ -13,7 +13,7 @@ def run(options: ServeOptions) -> int:
     Raises:
         VoicepipeError: the server could not start; the text has the reason.
     """
-    from voicepipe.wiring.serve import print_to_terminal
+    from voicepipe.wiring.terminal import print_to_terminal
 
     with scripted_llm(options, print_to_terminal) as serve_options:
         _serve(serve_options)
@@ -22,8 +22,7 @@ def run(options: ServeOptions) -> int:
 
 def _serve(options: ServeOptions) -> None:
     from voicepipe.wiring import workers
-    from voicepipe.wiring.serve import print_to_terminal
-    from voicepipe.wiring.serve import run as serve
+    from voicepipe.wiring.terminal import print_to_terminal
 
     read = SettingsReader(options.config, options.overrides(), options.file)
     settings = read()
@@ -31,4 +30,7 @@ def _serve(options: ServeOptions) -> None:
     if n_workers > 1:
         workers.run(settings, n_workers, print_to_terminal, read)
     else:
+        # Imported late: the supervisor of workers does without all that serves.
+        from voicepipe.wiring.serve import run as serve
+
         serve(settings, read=read)

@@ -91,8 +91,9 @@ def _session(options: TokenOptions) -> dict[str, Any]:
 
 async def _mint(settings: Settings, project: str, request: SecretRequest) -> Minted:
     from voicepipe.wiring.cluster import open_store
+    from voicepipe.wiring.key_store import key_store
     from voicepipe.wiring.reload import SettingsInForce
-    from voicepipe.wiring.tokens import key_store, token_issuer
+    from voicepipe.wiring.tokens import token_issuer
 
     keys = await asyncio.to_thread(key_store, settings)
     async with open_store(settings) as cluster:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 
 from aiohttp import web
 
-from voicepipe.errors import ConfigError
-from voicepipe.server.acceptor import Acceptor, bind
+from voicepipe.server.acceptor import Acceptor
 from voicepipe.server.api.nodes import ANNOUNCER
 from voicepipe.server.connections import CONNECTIONS, Connections
 from voicepipe.server.context import CONTEXT, ServerContext
@@ -24,9 +22,9 @@ from voicepipe.server.errors import refuse_in_json
 from voicepipe.server.headers import READABLE_PATHS, add_headers, add_trace_header, answer_preflight, read_trace
 from voicepipe.server.http_protocol import HttpProtocol
 from voicepipe.server.left_sessions import LeftSessions
+from voicepipe.server.listeners import address, bound
 from voicepipe.server.log_limit import LogLimit
 from voicepipe.server.node_events import NodeFeed
-from voicepipe.server.options import ServerSettings
 from voicepipe.server.presence import Announcer
 from voicepipe.server.request_bodies import BODIES, MAX_BODY_BYTES, Bodies
 from voicepipe.server.workers.messages import Draining
@@ -138,27 +136,3 @@ def _acceptor(
         max_descriptors=max_client_connections(n_descriptors),
         log_limit=log_limit,
     )
-
-
-def bound(options: ServerSettings) -> list[socket.socket]:
-    """Return the listening sockets.
-
-    Raises:
-        ConfigError: the address cannot be listened on.
-    """
-    host, port = options.host, options.port
-    try:
-        return bind(host, port)
-    except OSError as problem:
-        why = problem.strerror if isinstance(problem, socket.gaierror) else os.strerror(problem.errno or 0)
-        raise ConfigError(
-            f"server.port: expected a port that is free on {host}, got {port}: {why}; choose another one with --port"
-        ) from problem
-
-
-def address(listeners: list[socket.socket], options: ServerSettings) -> str:
-    """Return the server's own address; the system may have chosen the port."""
-    port = listeners[0].getsockname()[1]
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(options.host, options.host)
-    scheme = "https" if options.has_tls else "http"  # a client cannot connect to the wildcards above
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

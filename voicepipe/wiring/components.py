@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -26,6 +26,7 @@ from voicepipe.server.context import ServerContext
 from voicepipe.server.gateway.request_slots import RequestSlots
 from voicepipe.server.gateway.response_cache import ResponseCache
 from voicepipe.server.gateway.response_cache_settings import ResponseCacheSettings
+from voicepipe.server.gateway.slot_counts import AUDIO_SLOTS, CHAT_SLOTS
 from voicepipe.server.head_room import HeadRoom
 from voicepipe.server.reference_figures import ReferenceFigures
 from voicepipe.server.sessions.live_sessions import LiveSessions
@@ -46,6 +47,7 @@ from voicepipe.wiring.cluster import node_of
 from voicepipe.wiring.detached_tasks import DetachedTasks
 from voicepipe.wiring.embeddings import Embeddings
 from voicepipe.wiring.engine import LocalModels, is_local_everywhere
+from voicepipe.wiring.key_store import key_store
 from voicepipe.wiring.metrics import Counts
 from voicepipe.wiring.reload import Reload, SettingsInForce
 from voicepipe.wiring.resources import Resources
@@ -53,13 +55,10 @@ from voicepipe.wiring.scheduled_benches import ScheduledBenches, bench_state
 from voicepipe.wiring.sessions import Sessions
 from voicepipe.wiring.stages import Stages
 from voicepipe.wiring.store import store_summary
-from voicepipe.wiring.tokens import key_store, token_issuer
+from voicepipe.wiring.tokens import token_issuer
 
 if TYPE_CHECKING:
     from voicepipe.wiring.bench_jobs import BenchJob
-
-CHAT_SLOTS: Final = "chat completions"
-AUDIO_SLOTS: Final = "requests for speech, transcription, translation or audio of items"
 
 
 class WorkerParts(Struct, frozen=True):

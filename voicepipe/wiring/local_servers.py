@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import re
 import shlex
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import aiohttp
 import msgspec
 
 from voicepipe.config.settings import Settings
+
+if TYPE_CHECKING:
+    import aiohttp
 
 TIMEOUT_S: Final = 0.5
 """A server on this machine lists its models in a few ms."""
@@ -72,6 +74,9 @@ async def offer(settings: Settings, addresses: tuple[UsualAddress, ...] = USUAL)
     """
     if not leaves_llm_open(settings):
         return None
+    # Imported late: the supervisor of workers has no other use for an HTTP client.
+    import aiohttp
+
     timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
     async with aiohttp.ClientSession(timeout=timeout) as http, asyncio.TaskGroup() as group:
         tasks = [group.create_task(_model_at(http, at), name=f"look for {at.title}") for at in addresses]
@@ -86,6 +91,8 @@ async def offer(settings: Settings, addresses: tuple[UsualAddress, ...] = USUAL)
 
 async def _model_at(http: aiohttp.ClientSession, at: UsualAddress) -> str | None:
     """Return the first model at an address that can hold a conversation; None when no such server answers there."""
+    import aiohttp
+
     try:
         async with http.get(f"{at.base_url}/models", allow_redirects=False) as got:
             if got.status != _OK:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from msgspec import Struct
 
@@ -18,15 +16,15 @@ from voicepipe.auth.apikeys import ApiKeys
 from voicepipe.cluster.port import RouterHints
 from voicepipe.cluster.resilient import Resilient
 from voicepipe.config.settings import Settings
-from voicepipe.errors import ConfigError, VoicepipeError
+from voicepipe.errors import VoicepipeError
 from voicepipe.server.app import listening
 from voicepipe.server.context import ServerContext
 from voicepipe.server.revocations import watch_revocations
 from voicepipe.server.workers.hints import WorkerHints
-from voicepipe.storage import advice, kind_of
 from voicepipe.telemetry.isolation import isolated, keep_running
 from voicepipe.telemetry.rollups.retention import maintain
 from voicepipe.wiring.components import Components, WorkerParts, context_of
+from voicepipe.wiring.data_folder import make_private
 from voicepipe.wiring.detached_tasks import DetachedTasks
 from voicepipe.wiring.engine import LocalModels
 from voicepipe.wiring.model_routing import keep_distances
@@ -40,9 +38,6 @@ from voicepipe.wiring.sessions import Sessions
 from voicepipe.wiring.shared_keys import KeySync
 from voicepipe.wiring.startup_checks import check_models, log_language_limits
 from voicepipe.wiring.store import retention_of
-
-PROBE_BYTES: Final = 65_536
-"""Written to the data folder at the start: with less free space the server could not create its files."""
 
 
 def _silent(line: str) -> None:
@@ -199,18 +194,3 @@ async def _warm(models: LocalModels, sessions: Sessions) -> None:
 async def _measure(models: LocalModels, benches: ScheduledBenches) -> None:
     await models.loaded.wait()
     await benches.run()
-
-
-def make_private(data_path: Path) -> None:
-    """Create the one folder that is written at run time, for its owner only, and test a write: SQLite's error would be
-    less precise.
-    """
-    try:
-        data_path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=data_path) as probe:
-            probe.write(bytes(PROBE_BYTES))
-    except OSError as problem:
-        raise ConfigError(
-            f"server.data_dir: expected a folder that can be made and written, got {str(data_path)!r}: "
-            f"{problem.strerror or problem}; {advice(kind_of(problem), 'name another folder with --data-dir')}"
-        ) from problem

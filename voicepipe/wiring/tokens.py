@@ -2,30 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from voicepipe.auth.key_store import KeyStore
-from voicepipe.auth.keys import SigningKey, read_pem
 from voicepipe.auth.tokens import audience_of
 from voicepipe.cluster.port import Cluster
-from voicepipe.config.settings import Settings
 from voicepipe.server.token_issuer import TokenIssuer
-from voicepipe.storage import StorageHealth
 from voicepipe.wiring.reload import SettingsInForce
-
-
-def key_store(settings: Settings, health: StorageHealth | None = None) -> KeyStore:
-    """Return the generated secrets, with the keys of `server.token_keys` before them.
-
-    Reads files: call from a worker thread.
-
-    Raises:
-        ConfigError: a key file is not valid; the text names it.
-    """
-    keys = [read_pem(Path(path).expanduser()) for path in settings.server.token_keys]
-    signing = [key for key in keys if isinstance(key, SigningKey)]
-    verifying = [key for key in keys if not isinstance(key, SigningKey)]
-    return KeyStore(settings.data_path, signing=signing, verifying=verifying, health=health)
 
 
 def token_issuer(in_force: SettingsInForce, cluster: Cluster, keys: KeyStore) -> TokenIssuer:

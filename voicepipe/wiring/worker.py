@@ -6,18 +6,11 @@ A new interpreter, not a fork: the supervisor's threads and event loop have no p
 from __future__ import annotations
 
 import asyncio
-import copyreg
-import io
 import pickle
 import socket
 import sys
-from types import MappingProxyType
 from typing import Any
 
-from msgspec import Struct
-
-from voicepipe.config.reader import SettingsReader
-from voicepipe.config.settings import Settings
 from voicepipe.errors import ConfigError, VoicepipeError
 from voicepipe.server.workers.link import WorkerLink
 from voicepipe.server.workers.messages import Listening, Loaded, StartFailed, TerminalLine
@@ -26,41 +19,10 @@ from voicepipe.server.workers.shared import SharedFeed
 from voicepipe.tasks import background_tasks
 from voicepipe.telemetry.log import logging_to
 from voicepipe.wiring.components import WorkerParts
-from voicepipe.wiring.serve import exempt_from_gc, loop_factory, stop_signals
+from voicepipe.wiring.serve import exempt_from_gc, loop_factory
 from voicepipe.wiring.server import Running, running
-
-
-class WorkerStart(Struct, frozen=True, kw_only=True):
-    """All that a worker needs at its start."""
-
-    settings: Settings | None
-    """Those of the supervisor, also when their file has changed since; None: the worker reads them."""
-
-    read: SettingsReader
-    """Reads them again, for a reload."""
-
-    index: int
-    n_workers: int
-    base_url: str
-    feed_epoch: str
-    feed_number: int
-
-
-def _view(items: dict[Any, Any]) -> MappingProxyType[Any, Any]:
-    return MappingProxyType(items)  # the class has no name of its own that pickle could find
-
-
-class _Pickler(pickle.Pickler):
-    """The mappings of frozen settings are views, which pickle does not support."""
-
-    dispatch_table = copyreg.dispatch_table | {MappingProxyType: lambda view: (_view, (dict(view),))}
-
-
-def packed(start: WorkerStart) -> bytes:
-    """Return what a worker reads on stdin: secrets are in no argument and in no environment."""
-    file = io.BytesIO()
-    _Pickler(file).dump(start)
-    return file.getvalue()
+from voicepipe.wiring.signals import stop_signals
+from voicepipe.wiring.worker_start import WorkerStart
 
 
 def main() -> int:

@@ -17,19 +17,19 @@ from voicepipe.clock import unix_s
 from voicepipe.config.reader import SettingsReader
 from voicepipe.config.settings import LOCAL, STAGES, Settings
 from voicepipe.errors import ConfigError
-from voicepipe.server.app import address, bound
 from voicepipe.server.descriptors import raise_descriptor_limit
-from voicepipe.server.gateway.request_slots import SlotCounts
+from voicepipe.server.gateway.slot_counts import AUDIO_SLOTS, CHAT_SLOTS, SlotCounts
+from voicepipe.server.listeners import address, bound
 from voicepipe.server.tls import tls_context
 from voicepipe.server.workers.broker import Broker
 from voicepipe.server.workers.supervisor import Supervisor, WorkerProcess
 from voicepipe.telemetry.log import log_event, logging_to
-from voicepipe.wiring.components import AUDIO_SLOTS, CHAT_SLOTS
+from voicepipe.wiring.data_folder import make_private
+from voicepipe.wiring.key_store import key_store
 from voicepipe.wiring.prices import check_quota_prices
-from voicepipe.wiring.serve import first_notes, greet, on_hang_up, stop_signals
-from voicepipe.wiring.server import make_private
-from voicepipe.wiring.tokens import key_store
-from voicepipe.wiring.worker import WorkerStart, packed
+from voicepipe.wiring.signals import on_hang_up, stop_signals
+from voicepipe.wiring.terminal import first_notes, greet
+from voicepipe.wiring.worker_start import WorkerStart, packed
 
 CPU_QUOTA: Final = Path("/sys/fs/cgroup/cpu.max")
 """The CPU time that a container may use, as `QUOTA PERIOD` in us (Linux, Control Group v2)."""

@@ -15,7 +15,7 @@ from voicepipe.clock import monotonic_ms
 from voicepipe.cluster.channel import Channel
 from voicepipe.cluster.local_hints import LocalHints
 from voicepipe.cluster.local_snapshots import LocalSnapshots
-from voicepipe.server.gateway.request_slots import SlotCounts
+from voicepipe.server.gateway.slot_counts import SlotCounts
 from voicepipe.server.workers.messages import (
     HUNG,
     LOST,

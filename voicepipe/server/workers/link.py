@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from voicepipe.cluster.channel import Channel
 from voicepipe.cluster.port import Hint
 from voicepipe.errors import Overload, StoreUnavailable
-from voicepipe.server.gateway.request_slots import FULL_WAIT_MS, SlotRefusal
+from voicepipe.server.gateway.slot_counts import FULL_WAIT_MS, SlotRefusal
 from voicepipe.server.workers.messages import (
     TO_WORKER,
     CountFailure,

@@ -12,7 +12,7 @@ import msgspec
 
 from voicepipe.clock import monotonic_ms
 from voicepipe.errors import Overload
-from voicepipe.server.gateway.request_slots import FULL_WAIT_MS
+from voicepipe.server.gateway.slot_counts import FULL_WAIT_MS
 from voicepipe.server.sessions.listed_sessions import ListedSessions
 from voicepipe.server.sessions.live_sessions import ProcessLoad
 from voicepipe.server.sessions.resume import Found

@@ -17,8 +17,8 @@ import msgspec
 from voicepipe.clock import monotonic_ms
 from voicepipe.cluster.channel import Channel
 from voicepipe.errors import ConfigError, VoicepipeError
-from voicepipe.server.acceptor import Listeners
-from voicepipe.server.gateway.request_slots import SlotCounts
+from voicepipe.server.gateway.slot_counts import SlotCounts
+from voicepipe.server.listeners import Listeners
 from voicepipe.server.log_limit import LogLimit
 from voicepipe.server.workers.broker import Broker, ConnectedWorker
 from voicepipe.server.workers.messages import (
