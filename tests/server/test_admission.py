@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -16,12 +17,19 @@ from voicepipe.clock import unix_s
 from voicepipe.cluster.memory import MemoryCluster
 from voicepipe.errors import ConfigError, Overload
 from voicepipe.server import head_room as head_room_module
-from voicepipe.server.head_room import HeadRoom, NoHeadRoom
+from voicepipe.server.authenticate import Principal
+from voicepipe.server.gateway.slot_counts import SlotCounts
+from voicepipe.server.head_room import LOCAL_MODELS, HeadRoom, NoHeadRoom
 from voicepipe.server.quota_usage import QuotaExceeded, QuotaUsage
 from voicepipe.server.quotas import Quotas
 from voicepipe.server.sessions import session_usage
 from voicepipe.server.sessions import slots as slots_module
+from voicepipe.server.sessions.live_sessions import LiveSession, LiveSessions, ProcessLoad
+from voicepipe.server.sessions.session_usage import SessionUsage
 from voicepipe.server.sessions.slots import MACHINE, RESERVED_S, Slots, reservation
+from voicepipe.server.stage_latency import ProcessTurns
+from voicepipe.server.usage_limits import UsageLimits
+from voicepipe.session.grant import SessionGrant
 from voicepipe.testing.waiting import eventually
 
 RESERVE = {"voicepipe": {"reserve": True}}
@@ -305,10 +313,103 @@ def test_as_many_sessions_get_in_as_the_local_models_have_time_for(
     for n_sessions, share in measurements:
         now[0] = share
         head_room.measure(n_sessions)
-    assert head_room.capacity == capacity
-    head_room.check(capacity - 1)
+    head_room.check_local(capacity - 1)
     with pytest.raises(NoHeadRoom, match=rf"no time of the local models left .* \(it has for {capacity}\)"):
-        head_room.check(capacity)
+        head_room.check_local(capacity)
+    head_room.check(capacity)
+
+
+def test_the_sessions_of_all_processes_share_the_local_models() -> None:
+    """Whatever number of them this process has. While it is not known, they count as expected."""
+    head_room = HeadRoom(lambda: 0.0, local_share=lambda: 0.95)
+    for _ in range(3):
+        head_room.measure(1, [ProcessTurns(1), ProcessTurns(3)])
+    with pytest.raises(NoHeadRoom, match=r"\(it has for 2\)"):
+        head_room.check_local(2)
+    for _ in range(LOCAL_MODELS.n_measured):
+        head_room.measure(1, [])
+    head_room.check_local(3)
+
+
+class TwoProcesses:
+    """This process, and another one with so many sessions and reserved slots."""
+
+    def __init__(self, sessions: int, reserved: int) -> None:
+        self.live: LiveSessions | None = None
+        self.slots = SlotCounts(100, 0)
+        for _ in range(sessions):
+            self.slots.take("", "")
+        self.n_requests = 0
+        self._other = ProcessLoad(sessions, has_head_room=True, reserved=reserved)
+
+    def opened(self, session: str) -> None:
+        """Do nothing: the supervisor would count it."""
+
+    def closed(self, session: str) -> None:
+        """Do nothing likewise."""
+
+    async def loads(self) -> list[ProcessLoad]:
+        assert self.live is not None
+        return [self.live.load(), self._other]
+
+    @asynccontextmanager
+    async def local_model_slot(self, limit: int | None) -> AsyncIterator[bool]:
+        is_taken = self.slots.take("", "", limit) is None
+        yield is_taken
+        if is_taken:
+            self.slots.free("", "")
+
+    async def latest_turns(self) -> list[ProcessTurns]:
+        self.n_requests += 1
+        raise Overload("The server's other processes do not answer.", retry_after_ms=1_000)
+
+
+@pytest.mark.parametrize(("sessions", "reserved"), [(3, 0), (2, 1)])
+async def test_a_session_gets_in_while_the_local_models_have_time_for_those_of_all_processes(
+    sessions: int, reserved: int
+) -> None:
+    """They have time for four, by the expected cost: three are in the other process."""
+    others, cluster = TwoProcesses(sessions, reserved), MemoryCluster()
+    head_room = HeadRoom(lambda: 0.0, local_share=lambda: None)
+    others.live = live = LiveSessions(cluster, max_sessions=10, head_room=head_room, others=others)
+    async with AsyncExitStack() as stack:
+        await live.check_capacity()
+        await stack.enter_async_context(live.slot(_session("sess_1", cluster)))
+        for _ in range(2):
+            with pytest.raises(NoHeadRoom, match="it has for 4"):
+                await live.check_capacity()
+            with pytest.raises(NoHeadRoom, match="it has for 4"):
+                await stack.enter_async_context(live.slot(_session("sess_2", cluster)))
+        assert (len(live), len(others.slots)) == (1, sessions + 1)
+        assert live.n_refused["head_room"] == 4
+    assert len(others.slots) == sessions
+
+
+async def test_a_supervisor_that_does_not_answer_does_not_end_the_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(head_room_module, "MEASURE_S", 0)
+    others, head_room = TwoProcesses(0, 0), HeadRoom(lambda: 0.4)
+    live = LiveSessions(MemoryCluster(), max_sessions=10, head_room=head_room, others=others)
+    measuring = asyncio.create_task(live.measure())
+
+    async def has_measured() -> bool | None:
+        return others.n_requests > 3 or None
+
+    await eventually(has_measured)
+    assert not measuring.done()
+    measuring.cancel()
+
+
+def _session(session_id: str, cluster: MemoryCluster) -> LiveSession:
+    grant = SessionGrant(
+        session_id=session_id,
+        project="acme",
+        agent="default",
+        model="default",
+        identity=None,
+        config=None,
+        expires_at=0,
+    )
+    return LiveSession(grant, SessionUsage(UsageLimits(Principal("acme", None), Quotas(), cluster)))
 
 
 def test_no_session_gets_in_while_the_event_loop_is_late() -> None:
@@ -332,7 +433,11 @@ def test_no_session_gets_in_while_the_event_loop_is_late() -> None:
 async def test_the_cost_of_sessions_is_measured_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(head_room_module, "MEASURE_S", 0)
     head_room = HeadRoom(lambda: 0.4)
-    keeping = asyncio.create_task(head_room.run(lambda: 20))
+
+    async def processes() -> list[ProcessTurns]:
+        return [ProcessTurns(20)]
+
+    keeping = asyncio.create_task(head_room.run(lambda: 20, processes))
 
     async def has_measured() -> bool | None:
         return head_room.capacity == 57 or None

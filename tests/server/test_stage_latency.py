@@ -11,7 +11,16 @@ import pytest
 
 from voicepipe.server import stage_latency
 from voicepipe.server.head_room import HeadRoom
-from voicepipe.server.stage_latency import FEWER, MIN_SESSIONS, N_SLOW, RECENT, REMEMBERED, SlowStage, StageLatency
+from voicepipe.server.stage_latency import (
+    FEWER,
+    MIN_SESSIONS,
+    N_SLOW,
+    RECENT,
+    REMEMBERED,
+    ProcessTurns,
+    SlowStage,
+    StageLatency,
+)
 from voicepipe.testing.records import turn_record
 from voicepipe.turn.record.values import StageSpan, TurnRecord
 from voicepipe.turn.settings import BudgetLimits
@@ -40,12 +49,17 @@ class Sessions:
         for _ in range(times):
             for number in range(n_sessions):
                 self.latency.count_turn(record(f"s{number}", llm_ms(number), **changes))
-            self.latency.measure(n_sessions)
+            self.measure(n_sessions)
 
-    def refuses(self, n_sessions: int) -> bool:
-        """Return whether one more than these is refused."""
+    def measure(self, n_sessions: int) -> None:
+        """Measure, in a process that serves alone."""
+        self.latency.measure([ProcessTurns(n_sessions, self.latency.latest_turns())])
+
+    @property
+    def refuses(self) -> bool:
+        """Return whether one more is refused."""
         try:
-            self.latency.check(n_sessions)
+            self.latency.check()
         except SlowStage:
             return True
         return False
@@ -65,17 +79,18 @@ def sessions() -> Sessions:
 
 def test_a_stage_that_is_slower_with_more_sessions_refuses_the_next_one(sessions: Sessions) -> None:
     sessions.talk(MANY, all_take(SLOW_MS), times=N_SLOW - 1)
-    assert not sessions.refuses(MANY), "it may pass"
+    assert not sessions.refuses, "it may pass"
     sessions.talk(MANY, all_take(SLOW_MS))
     with pytest.raises(SlowStage) as refused:
-        sessions.latency.check(MANY)
+        sessions.latency.check()
     assert str(refused.value) == (
         "The stage llm_ttft takes 900 ms (p95), more than its limit; with at most 60 sessions it took 400 ms."
     )
     assert refused.value.retry_after_ms == 5_000
-    assert not sessions.refuses(MIN_SESSIONS - 1), "as many are always admitted"
+    sessions.measure(MIN_SESSIONS - 1)
+    assert not sessions.refuses, "as many are always admitted"
     sessions.talk(MANY, all_take(FAST_MS))
-    assert not sessions.refuses(MANY)
+    assert not sessions.refuses
 
 
 @pytest.mark.parametrize(
@@ -92,21 +107,21 @@ def test_what_does_not_come_from_the_number_of_sessions_refuses_none(
     n_sessions: int, llm_ms: Callable[[int], int], sessions: Sessions
 ) -> None:
     sessions.talk(n_sessions, llm_ms, times=2 * N_SLOW)
-    assert not sessions.refuses(n_sessions)
+    assert not sessions.refuses
 
 
 def test_a_provider_that_is_always_slow_refuses_none() -> None:
     sessions = Sessions()
     sessions.talk(FEW, all_take(SLOW_MS), times=5)
     sessions.talk(MANY, all_take(SLOW_MS + 99), times=2 * N_SLOW)
-    assert not sessions.refuses(MANY)
+    assert not sessions.refuses
 
 
 def test_a_provider_that_has_become_slower_for_good_refuses_none_after_a_time(sessions: Sessions) -> None:
     sessions.talk(MANY, all_take(SLOW_MS), times=REMEMBERED)
-    assert sessions.refuses(MANY)
+    assert sessions.refuses
     sessions.talk(MANY, all_take(SLOW_MS))
-    assert not sessions.refuses(MANY)
+    assert not sessions.refuses
 
 
 def test_once_sessions_have_left_those_that_stay_are_compared_with(sessions: Sessions) -> None:
@@ -114,7 +129,7 @@ def test_once_sessions_have_left_those_that_stay_are_compared_with(sessions: Ses
     sessions.talk(MANY, all_take(SLOW_MS), times=N_SLOW)
     sessions.talk(FEW, all_take(SLOW_MS), times=10)
     sessions.talk(MANY, all_take(SLOW_MS), times=N_SLOW)
-    assert not sessions.refuses(MANY)
+    assert not sessions.refuses
 
 
 @pytest.mark.parametrize(
@@ -126,14 +141,14 @@ def test_turns_and_stages_that_do_not_depend_on_sessions_do_not_count(changes: d
     sessions = Sessions()
     sessions.talk(FEW, all_take(FAST_MS), times=5, **changes)
     sessions.talk(MANY, all_take(SLOW_MS), times=N_SLOW, **changes)
-    assert not sessions.refuses(MANY)
+    assert not sessions.refuses
 
 
 def test_few_sessions_are_no_measurement() -> None:
     sessions = Sessions()
     sessions.talk(MIN_SESSIONS // 2, all_take(FAST_MS), times=5)
     sessions.talk(MIN_SESSIONS, all_take(SLOW_MS), times=N_SLOW)
-    assert not sessions.refuses(MIN_SESSIONS)
+    assert not sessions.refuses
 
 
 def test_old_turns_are_dropped_and_each_session_counts_once(sessions: Sessions) -> None:
@@ -142,8 +157,25 @@ def test_old_turns_are_dropped_and_each_session_counts_once(sessions: Sessions) 
         sessions.latency.count_turn(record("s0", SLOW_MS))
     assert len(sessions.latency._turns) == FEW
     for n_left in (*[FEW] * (RECENT - 1), 1, 0):
-        sessions.latency.measure(FEW)
+        sessions.measure(FEW)
         assert len(sessions.latency._turns) == n_left
+
+
+def test_the_sessions_of_all_processes_count() -> None:
+    """Each has too few for a p95, and they use the same providers."""
+    workers = [StageLatency() for _ in range(4)]
+    for n_each, llm_ms in ((15, FAST_MS), (20, SLOW_MS), (20, SLOW_MS), (20, SLOW_MS)):
+        for worker in workers:
+            for number in range(n_each):
+                worker.count_turn(record(f"s{number}", llm_ms))
+        all_turns = [ProcessTurns(n_each, worker.latest_turns()) for worker in workers]
+        for worker in workers:
+            worker.measure(all_turns)
+    for worker in workers:
+        with pytest.raises(SlowStage, match="at most 60 sessions"):
+            worker.check()
+    workers[0].measure([])
+    workers[0].check()
 
 
 def simulated(seed: int, llm_ms: Callable[[int], float], *, times: int = 200) -> list[int]:
@@ -158,8 +190,8 @@ def simulated(seed: int, llm_ms: Callable[[int], float], *, times: int = 200) ->
             if random.random() < 1 / 3:
                 took_ms = round(llm_ms(n_sessions) * random.lognormvariate(0, 0.5))
                 sessions.latency.count_turn(record(f"s{number}", took_ms))
-        sessions.latency.measure(n_sessions)
-        if sessions.refuses(n_sessions):
+        sessions.measure(n_sessions)
+        if sessions.refuses:
             refused_at.append(n_sessions)
         elif time % 2:
             n_sessions = min(100, n_sessions + 1)

@@ -7,30 +7,22 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 
-import msgspec
 import pytest
 
-from tests.cluster.snapshot_rules import check_next_secret, check_one_owner
-from voicepipe.cluster.channel import Channel
-from voicepipe.cluster.port import LeftSnapshot
-from voicepipe.errors import Overload, StoreUnavailable
+from tests.server.broker_members import NEVER, Member, Server
+from voicepipe.errors import Overload
 from voicepipe.server.api.providers import _together
 from voicepipe.server.api.stream_state import _together as states_together
-from voicepipe.server.gateway.slot_counts import SlotCounts
 from voicepipe.server.sessions.listed_sessions import ListedSessions
 from voicepipe.server.sessions.live_sessions import ProcessLoad
+from voicepipe.server.stage_latency import ProcessTurns, StageWait
 from voicepipe.server.webrtc.calls import RtcCallLookup
 from voicepipe.server.workers import broker as broker_module
 from voicepipe.server.workers import link as link_module
-from voicepipe.server.workers.broker import Broker, ConnectedWorker
-from voicepipe.server.workers.hints import WorkerHints
 from voicepipe.server.workers.link import WorkerLink
 from voicepipe.server.workers.messages import (
-    FROM_WORKER,
     ConnectionClosed,
-    QueryKind,
     RelaySession,
     SessionOpened,
     Stop,
@@ -39,64 +31,8 @@ from voicepipe.server.workers.messages import (
     encoded,
 )
 from voicepipe.server.workers.peers import Workers, WorkerState
-from voicepipe.server.workers.snapshots import WorkerSnapshots
-from voicepipe.tasks import BackgroundTasks, background_tasks
+from voicepipe.tasks import background_tasks
 from voicepipe.testing.waiting import WAIT_S, eventually
-
-
-@dataclass
-class Member:
-    """A worker, seen from both ends of its channel."""
-
-    seen: ConnectedWorker
-    link: WorkerLink
-
-    @property
-    def workers(self) -> Workers:
-        return Workers(self.link, "http://127.0.0.1:1")
-
-    def answers(self, kind: QueryKind, answer: object) -> None:
-        """Answer a query with this value, or never."""
-
-        async def reply(data: bytes) -> bytes:
-            if answer is NEVER:
-                await asyncio.Event().wait()
-            if isinstance(answer, Exception):
-                raise answer
-            return msgspec.json.encode(answer)
-
-        self.link.answers[kind] = reply
-
-
-NEVER = object()
-
-
-class Server:
-    """A broker and the workers that have joined."""
-
-    def __init__(self, tasks: BackgroundTasks) -> None:
-        self.broker = Broker({"chat": SlotCounts(3, 2)})
-        self.members: list[Member] = []
-        self._tasks = tasks
-
-    def join(self, *, owner: str = "pid") -> Member:
-        """Start a worker; without an owner it does not listen yet."""
-        ours, remote = socket.socketpair()
-        index = len(self.members)
-
-        def on_message(data: bytes, passed: socket.socket | None) -> None:
-            self.broker.handle(seen, FROM_WORKER.decode(data), passed)
-
-        seen = ConnectedWorker(index, Channel(ours, on_message, lambda: None))
-        seen.owner, seen.accepts = owner and f"{owner}{index}", bool(owner)
-        self.broker.attach(seen)
-        self.members.append(Member(seen, WorkerLink(remote, index, 2, self._tasks)))
-        return self.members[-1]
-
-    def close(self) -> None:
-        for member in self.members:
-            member.link.close()
-            member.seen.channel.close()
 
 
 @pytest.fixture
@@ -126,6 +62,11 @@ async def test_every_worker_that_listens_answers_for_itself(server: Server) -> N
     assert sorted(each["id"] for each in await one.workers.providers()) == [0, 1]
     loads = sorted(await other.workers.loads(), key=lambda load: load.sessions)
     assert loads == [ProcessLoad(sessions=0, has_head_room=False), ProcessLoad(sessions=1, has_head_room=True)]
+    turn = (StageWait("llm_ttft", 500, 600),)
+    for number, member in enumerate((one, other)):
+        member.answers("latest_turns", ProcessTurns(number, number * (turn,)))
+    turns = sorted(await one.workers.latest_turns(), key=lambda each: each.sessions)
+    assert turns == [ProcessTurns(0), ProcessTurns(1, (turn,))]
     assert await one.workers.find_session("s") == "held"
     assert [row["started_at"] for row in (await one.workers.sessions(None)).rows] == [1, 0]
     await one.workers.delete_session("acme", "s")
@@ -282,6 +223,23 @@ async def test_figures_are_read_again_after_a_while_and_stay_while_none_come(
 
 
 # --- slots, sessions, readers ----------------------------------------------------------------
+
+
+async def test_sessions_share_the_local_models_of_all_workers(server: Server) -> None:
+    """Each request has the limit of its moment; a reserved slot has none."""
+    one, other = server.join(), server.join()
+    async with (
+        one.workers.local_model_slot(2) as first,
+        other.workers.local_model_slot(2) as second,
+        one.workers.local_model_slot(2) as third,
+        one.workers.local_model_slot(None) as reserved,
+    ):
+        assert (first, second, third, reserved) == (True, True, False, True)
+        async with other.workers.local_model_slot(3) as fourth:
+            assert not fourth
+        server.broker.detach(one.seen)
+        async with other.workers.local_model_slot(2) as fifth:
+            assert fifth, "those of a worker that has ended are free"
 
 
 async def test_slots_are_those_of_all_workers_and_free_when_one_ends(server: Server) -> None:
@@ -495,84 +453,3 @@ def test_figures_of_several_workers_are_sums_and_the_worst() -> None:
     assert (together.open, together.storage, together.records_lost) == ({"a": 5, "b": 2}, [early], 3)
     assert together.lag == {"p50": 2.0, "p99": 9.0}
     assert states_together([]).lag is None
-
-
-# --- snapshots of sessions ------------------------------------------------------------------------
-
-
-async def test_snapshots_of_sessions_follow_the_rules(server: Server) -> None:
-    texts = WorkerSnapshots(server.join().link)
-    await check_one_owner(texts)
-    await check_next_secret(texts)
-
-
-async def test_a_text_outlives_its_worker(server: Server) -> None:
-    one, other = server.join(), server.join()
-    assert await WorkerSnapshots(one.link).store_snapshot("s", b"1", digest="d", owner="one", life_s=60)
-    server.broker.detach(one.seen)
-    texts = WorkerSnapshots(other.link)
-    assert await texts.has_snapshot("s")
-    assert await texts.acquire_snapshot("s", digest="d", owner="other", next_digest="e") == b"1"
-
-
-async def test_a_worker_ends_what_another_one_left(server: Server) -> None:
-    one, other = server.join(), server.join()
-    assert await WorkerSnapshots(one.link).store_snapshot("s", b"1", digest="d", owner="one", life_s=60)
-    server.broker.detach(one.seen)
-    texts = WorkerSnapshots(other.link)
-    assert await texts.lease_left_snapshot(after_s=60, life_s=120, lease="l") is None
-    assert await texts.lease_left_snapshot(after_s=0, life_s=120, lease="l") == LeftSnapshot("s", b"1")
-    await texts.delete_left_snapshot("s", lease="m")
-    assert await texts.has_snapshot("s")
-    await texts.delete_left_snapshot("s", lease="l")
-    assert not await texts.has_snapshot("s")
-
-
-async def test_a_text_is_not_awaited_where_the_supervisor_is_gone_or_silent(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, other = server.join(), server.join()
-    monkeypatch.setattr(link_module, "ANSWER_S", 0.0)
-    with pytest.raises(StoreUnavailable):
-        await WorkerSnapshots(one.link).has_snapshot("s")
-    other.link.close()
-    with pytest.raises(StoreUnavailable):
-        await WorkerSnapshots(other.link).store_snapshot("s", b"1", digest="d", owner="o", life_s=60)
-    assert one.link._snapshots == other.link._snapshots == {}
-
-
-# --- hints of routers -----------------------------------------------------------------------------
-
-
-async def test_hints_of_a_worker_reach_the_others(server: Server) -> None:
-    """The last one of each worker and kind; those of a worker that has ended count until they are old."""
-    one, other = (WorkerHints(server.join().link) for _ in range(2))
-    for body in (b"1", b"2"):
-        await one.store_hint("breakers", "one", body, life_s=600)
-    await one.store_hint("latency", "one", b"3", life_s=600)
-    await other.store_hint("breakers", "other", b"4", life_s=600)
-    await until_seen(one, other)
-    server.broker.detach(server.members[0].seen)
-    found = await other.hints("breakers")
-    assert [(each.process, each.body) for each in found] == [("one", b"2"), ("other", b"4")]
-    assert [each.body for each in await other.hints("latency")] == [b"3"]
-    assert await other.hints("more") == []
-
-
-async def until_seen(*workers: WorkerHints) -> None:
-    """Wait until the supervisor has handled what these workers have sent."""
-    for worker in workers:
-        await worker.hints("")
-
-
-async def test_hints_are_not_awaited_where_the_supervisor_is_gone_or_silent(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, other = server.join(), server.join()
-    monkeypatch.setattr(link_module, "ANSWER_S", 0.0)
-    with pytest.raises(StoreUnavailable):
-        await WorkerHints(one.link).hints("breakers")
-    other.link.close()
-    with pytest.raises(StoreUnavailable):
-        await WorkerHints(other.link).store_hint("breakers", "other", b"1", life_s=60)
-    assert one.link._hints == other.link._hints == {}

@@ -6,14 +6,14 @@ import asyncio
 import math
 import statistics
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import accumulate
 from typing import Final
 
 from msgspec import Struct
 
 from voicepipe.errors import Overload
-from voicepipe.server.stage_latency import StageLatency
+from voicepipe.server.stage_latency import ProcessTurns, StageLatency
 
 MEASURE_S: Final = 4.0
 """How often it is measured what sessions use."""
@@ -171,45 +171,72 @@ class HeadRoom:
         """`cpu_share` returns the share of a core that the loop's thread used lately, `lag_ms` the 95th percentile of
         its delays, and `local_share` the share of its time that the busiest local model worked; None: there is no local
         model."""
-        self._costs = [MeasuredCost(LOOP, cpu_share)]
-        if local_share is not None:
-            self._costs.append(MeasuredCost(LOCAL_MODELS, local_share))
+        self._loop_cost = MeasuredCost(LOOP, cpu_share)
+        self._local_cost = None if local_share is None else MeasuredCost(LOCAL_MODELS, local_share)
         self.stages = StageLatency()
         self._lag_ms = lag_ms
         self._lags = deque([0.0] * N_LAGS, maxlen=N_LAGS)
 
     @property
     def capacity(self) -> int:
-        """Return how many sessions there may be."""
-        return min(cost.capacity for cost in self._costs)
+        """Return how many sessions the event loop has time for."""
+        return self._loop_cost.capacity
+
+    @property
+    def local_capacity(self) -> int | None:
+        """Return for how many sessions of all processes the local models have time; None: there is no local model."""
+        return None if self._local_cost is None else self._local_cost.capacity
 
     def check(self, n_sessions: int) -> None:
-        """Check that there is head-room for one session more than these.
+        """Check that there is head-room in this process for one session more than these.
 
         Raises:
             NoHeadRoom, SlowStage: the running sessions would wait for it.
         """
-        for cost in self._costs:
-            if n_sessions >= cost.capacity:
-                raise NoHeadRoom(
-                    f"The server has no {cost.what.name} left for another session (it has for {cost.capacity}).",
-                    retry_after_ms=RETRY_MS,
-                )
+        _check(self._loop_cost, n_sessions)
         if n_sessions >= LOOP.first and (lag_ms := statistics.median(self._lags)) > MAX_LAG_MS:
             raise NoHeadRoom(
                 f"The server's event loop is {lag_ms:.0f} ms late (limit {MAX_LAG_MS:.0f} ms).", retry_after_ms=RETRY_MS
             )
-        self.stages.check(n_sessions)
+        self.stages.check()
 
-    def measure(self, n_sessions: int) -> None:
-        """Measure what one of these sessions uses."""
-        for cost in self._costs:
-            cost.measure(n_sessions)
+    def check_local(self, n_sessions: int) -> None:
+        """Check that the local models have time for one session more than these, those of all processes.
+
+        Raises:
+            NoHeadRoom: the running sessions would wait for it.
+        """
+        if self._local_cost is not None:
+            _check(self._local_cost, n_sessions)
+
+    def measure(self, n_sessions: int, processes: Sequence[ProcessTurns] | None = None) -> None:
+        """Measure what one of these sessions uses. `processes`: all that serve the port, empty if they are not known;
+        None: this process serves alone."""
+        if processes is None:
+            processes = (ProcessTurns(n_sessions, self.stages.latest_turns()),)
+        self._loop_cost.measure(n_sessions)
+        if self._local_cost is not None:
+            self._local_cost.measure(sum(each.sessions for each in processes))
         self._lags.append(self._lag_ms())
-        self.stages.measure(n_sessions)
+        self.stages.measure(processes)
 
-    async def run(self, n_sessions: Callable[[], int]) -> None:
-        """Measure every `MEASURE_S` until cancelled."""
+    async def run(
+        self, n_sessions: Callable[[], int], processes: Callable[[], Awaitable[Sequence[ProcessTurns]]]
+    ) -> None:
+        """Measure every `MEASURE_S` until cancelled, with what the arguments return then."""
         while True:
             await asyncio.sleep(MEASURE_S)
-            self.measure(n_sessions())
+            found = await processes()
+            self.measure(n_sessions(), found)
+
+
+def _check(cost: MeasuredCost, n_sessions: int) -> None:
+    if n_sessions >= cost.capacity:
+        raise no_head_room(cost.what, cost.capacity)
+
+
+def no_head_room(what: SharedTime, capacity: int) -> NoHeadRoom:
+    """Return the refusal of a session for which there is no such time left."""
+    return NoHeadRoom(
+        f"The server has no {what.name} left for another session (it has for {capacity}).", retry_after_ms=RETRY_MS
+    )

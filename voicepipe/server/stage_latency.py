@@ -9,18 +9,18 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from msgspec import Struct
 
 from voicepipe.errors import Overload
 from voicepipe.turn.record.attribution import EARLIER_AUDIO, SILENCE, TOOL
-from voicepipe.turn.record.values import StageSpan, TurnRecord
+from voicepipe.turn.record.values import TurnRecord
 
 MIN_SESSIONS: Final = 30
 """Sessions of whose latest turns a p95 is taken, and that are admitted whatever it is: of fewer turns it is the
-slowest one."""
+slowest one. Those of all processes that serve the port count, as their providers are the same."""
 
 RECENT: Final = 15
 """Measurements within which a session's latest turn counts: 60 s."""
@@ -50,6 +50,30 @@ RETRY_MS: Final = 5_000
 
 _NOT_COMPARED: Final = frozenset({SILENCE, EARLIER_AUDIO, TOOL})
 """Stages whose length does not depend on the number of sessions: the settings, an announcement or a function set it."""
+
+
+class StageWait(Struct, frozen=True, array_like=True):
+    """A stage of one turn."""
+
+    stage: str
+    waited_ms: int
+    """The part that the user waited for."""
+
+    limit_ms: int
+
+
+TurnWaits = tuple[StageWait, ...]
+"""The stages of one turn that are compared."""
+
+
+class ProcessTurns(Struct, frozen=True):
+    """The sessions of a process, and their latest turns."""
+
+    sessions: int
+    """Number of sessions that run, and of slots that are reserved."""
+
+    turns: tuple[TurnWaits, ...] = ()
+    """The latest turn of each session, of the last `RECENT` measurements."""
 
 
 class SlowStage(Overload):
@@ -86,7 +110,7 @@ class _LatestTurn(Struct, frozen=True):
     number: int
     """Number of measurements before it."""
 
-    spans: tuple[StageSpan, ...]
+    waits: TurnWaits
 
 
 class StageLatency:
@@ -100,38 +124,43 @@ class StageLatency:
         self._slower: dict[str, _Slower] = {}
         """Stage -> by how much it is slower; those that are not are left out."""
 
-        self._number = 0
+        self._number = self._n_sessions = 0
 
     def count_turn(self, record: TurnRecord) -> None:
         """Count a turn whose answer was heard. Of each session the latest one counts: none can decide alone. Its first
         one does not: the caches of its providers are cold."""
         if record.turn > 1 and record.total_ms is not None:
-            spans = tuple(span for span in record.stages if span.stage not in _NOT_COMPARED)
-            self._turns[record.session] = _LatestTurn(self._number, spans)
+            compared = (span for span in record.stages if span.stage not in _NOT_COMPARED)
+            waits = tuple(StageWait(span.stage, span.critical_ms, span.limit_ms) for span in compared)
+            self._turns[record.session] = _LatestTurn(self._number, waits)
 
-    def measure(self, n_sessions: int) -> None:
-        """Measure each stage in the latest turns."""
+    def latest_turns(self) -> tuple[TurnWaits, ...]:
+        """Return the latest turn of each session of this process."""
+        return tuple(turn.waits for turn in self._turns.values())
+
+    def measure(self, processes: Sequence[ProcessTurns]) -> None:
+        """Measure each stage in the latest turns of all processes that serve the port, this one among them."""
         self._number += 1
         oldest = self._number - RECENT
         self._turns = {session: turn for session, turn in self._turns.items() if turn.number >= oldest}
-        spans: dict[str, list[StageSpan]] = {}
-        for turn in self._turns.values():
-            for span in turn.spans:
-                spans.setdefault(span.stage, []).append(span)
-        found = {stage: self._compared(stage, of_stage, n_sessions) for stage, of_stage in spans.items()}
+        self._n_sessions = sum(each.sessions for each in processes)
+        waits: dict[str, list[StageWait]] = {}
+        for wait in _waits(processes):
+            waits.setdefault(wait.stage, []).append(wait)
+        found = {stage: self._compared(stage, of_stage) for stage, of_stage in waits.items()}
         self._slower = {stage: slower for stage, slower in found.items() if slower is not None}
 
-    def _compared(self, stage: str, spans: Sequence[StageSpan], n_sessions: int) -> _Slower | None:
+    def _compared(self, stage: str, waits: Sequence[StageWait]) -> _Slower | None:
         """Measure a stage; None: it is not slower than with fewer sessions, or within its limit, which agents set."""
-        if len(spans) < MIN_SESSIONS:
+        if len(waits) < MIN_SESSIONS:
             return None
-        waited_ms = sorted(span.critical_ms for span in spans)
+        n_sessions, waited_ms = self._n_sessions, sorted(wait.waited_ms for wait in waits)
         now = _Measured(self._number, n_sessions, statistics.median(waited_ms), _p95(waited_ms))
         before = self._measured.setdefault(stage, deque(maxlen=REMEMBERED))
         oldest = self._number - REMEMBERED
         fewer = [each for each in before if each.number >= oldest and each.n_sessions <= FEWER * n_sessions]
         before.append(now)
-        if not fewer or _p95(sorted(span.critical_ms - span.limit_ms for span in spans)) <= 0:
+        if not fewer or _p95(sorted(wait.waited_ms - wait.limit_ms for wait in waits)) <= 0:
             return None
         p50_ms = statistics.median(each.p50_ms for each in fewer)
         p95_ms = statistics.median(each.p95_ms for each in fewer)
@@ -140,13 +169,13 @@ class StageLatency:
         n_before = self._slower[stage].n_measurements if stage in self._slower else 0
         return _Slower(n_before + 1, now.p95_ms, max(each.n_sessions for each in fewer), p95_ms)
 
-    def check(self, n_sessions: int) -> None:
+    def check(self) -> None:
         """Check that no stage is slower for the number of sessions.
 
         Raises:
             SlowStage: one is. These sessions would wait for one more.
         """
-        if n_sessions < MIN_SESSIONS:
+        if self._n_sessions < MIN_SESSIONS:
             return
         for stage, slower in self._slower.items():
             if slower.n_measurements >= N_SLOW:
@@ -155,6 +184,10 @@ class StageLatency:
                     f"{slower.n_fewer} sessions it took {slower.fewer_p95_ms:.0f} ms.",
                     retry_after_ms=RETRY_MS,
                 )
+
+
+def _waits(processes: Iterable[ProcessTurns]) -> Iterable[StageWait]:
+    return (wait for process in processes for turn in process.turns for wait in turn)
 
 
 def _p95(ordered: Sequence[float]) -> float:

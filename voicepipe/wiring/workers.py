@@ -18,7 +18,7 @@ from voicepipe.config.reader import SettingsReader
 from voicepipe.config.settings import LOCAL, STAGES, Settings
 from voicepipe.errors import ConfigError
 from voicepipe.server.descriptors import raise_descriptor_limit
-from voicepipe.server.gateway.slot_counts import AUDIO_SLOTS, CHAT_SLOTS, SlotCounts
+from voicepipe.server.gateway.slot_counts import AUDIO_SLOTS, CHAT_SLOTS, LOCAL_MODEL_SLOTS, SlotCounts
 from voicepipe.server.listeners import address, bound
 from voicepipe.server.tls import tls_context
 from voicepipe.server.workers.broker import Broker
@@ -125,6 +125,7 @@ async def serve(settings: Settings, n_workers: int, print_line: Callable[[str], 
         slots={
             CHAT_SLOTS: SlotCounts(options.max_chats, options.max_project_chats),
             AUDIO_SLOTS: SlotCounts(options.max_audio, options.max_project_audio),
+            LOCAL_MODEL_SLOTS: SlotCounts(options.max_sessions, 0),
         },
         print_line=print_line,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, Protocol
 
@@ -15,13 +15,13 @@ from voicepipe.clock import monotonic_ms, unix_ms
 from voicepipe.cluster.port import Cluster
 from voicepipe.cluster.revocation import Revocation
 from voicepipe.errors import Overload
-from voicepipe.server.head_room import HeadRoom, NoHeadRoom
+from voicepipe.server.head_room import LOCAL_MODELS, HeadRoom, NoHeadRoom, no_head_room
 from voicepipe.server.quota_usage import QuotaExceeded, QuotaUsage
 from voicepipe.server.revocations import REVOKED
 from voicepipe.server.sessions.running_session import RunningSession
 from voicepipe.server.sessions.session_usage import SessionUsage
 from voicepipe.server.sessions.slots import FULL_WAIT_MS, RESERVED_S, Full, Slots, reservation
-from voicepipe.server.stage_latency import SlowStage
+from voicepipe.server.stage_latency import ProcessTurns, SlowStage
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.shutdown import MOVE, STOPPING
 from voicepipe.session.socket import ClientSocket
@@ -109,6 +109,10 @@ class ProcessLoad(msgspec.Struct, frozen=True):
     """Number of sessions that run."""
 
     has_head_room: bool
+    """Whether its own event loop has time for one more."""
+
+    reserved: int = 0
+    """Number of slots that are reserved."""
 
 
 class OtherProcesses(Protocol):
@@ -124,6 +128,15 @@ class OtherProcesses(Protocol):
 
     async def loads(self) -> Sequence[ProcessLoad]:
         """Return the load of each process."""
+        ...
+
+    async def latest_turns(self) -> Sequence[ProcessTurns]:
+        """Return the latest turns of each process."""
+        ...
+
+    def local_model_slot(self, limit: int | None) -> AbstractAsyncContextManager[bool]:
+        """Take a slot of the sessions that use the local models while the block runs, if fewer than `limit` are taken
+        in all processes; None: whatever is taken. Yield whether that is so."""
         ...
 
 
@@ -212,6 +225,8 @@ class LiveSessions:
             self._check_head_room(len(self._sessions) - 1)
         elif self._reserved_ms:
             self._reserved_ms.popleft()
+        if self._head_room is not None and self._head_room.local_capacity is not None:
+            await self._take_local_models(self._head_room.local_capacity, stack, is_reserved=reserved is not None)
         await stack.enter_async_context(self.slots.slot(reserved or live.grant.session_id, limits.quotas))
 
     @contextmanager
@@ -328,11 +343,17 @@ class LiveSessions:
 
     def load(self) -> ProcessLoad:
         """Return the load of this process."""
+        has_head_room = not self.closing
         try:
             self._check_head_room(len(self._sessions))
         except (NoHeadRoom, SlowStage):
-            return ProcessLoad(len(self._sessions), has_head_room=False)
-        return ProcessLoad(len(self._sessions), has_head_room=not self.closing)
+            has_head_room = False
+        return ProcessLoad(len(self._sessions), has_head_room, len(self._reserved_ms))
+
+    def latest_turns(self) -> ProcessTurns:
+        """Return the latest turns of the sessions of this process."""
+        turns = () if self._head_room is None else self._head_room.stages.latest_turns()
+        return ProcessTurns(len(self._sessions) + len(self._reserved_ms), turns)
 
     async def _check_limits(self) -> None:
         self._check_open()
@@ -341,11 +362,32 @@ class LiveSessions:
             raise self._full()
         if not any(each.has_head_room for each in loads):
             self._check_head_room(len(self._sessions))
+        if self._head_room is not None:
+            self._head_room.check_local(_n_sessions(loads or (self.load(),)))
+
+    async def _take_local_models(self, capacity: int, stack: AsyncExitStack, *, is_reserved: bool) -> None:
+        """Check that the local models, which all processes use, have time for a session, and count it."""
+        if self._others is None:
+            is_free = is_reserved or _n_sessions((self.load(),)) <= capacity
+        else:
+            limit = None if is_reserved else capacity - sum(each.reserved for each in await self._others.loads())
+            is_free = await stack.enter_async_context(self._others.local_model_slot(limit))
+        if not is_free:
+            raise no_head_room(LOCAL_MODELS, capacity)
 
     async def measure(self) -> None:
         """Measure what sessions use until cancelled."""
         if self._head_room is not None:
-            await self._head_room.run(self.__len__)
+            await self._head_room.run(self.__len__, self._all_turns)
+
+    async def _all_turns(self) -> Sequence[ProcessTurns]:
+        """Return the latest turns of all processes; none if the supervisor does not answer."""
+        if self._others is None:
+            return (self.latest_turns(),)
+        try:
+            return await self._others.latest_turns()
+        except Overload:
+            return ()
 
     def _check_head_room(self, n_sessions: int) -> None:
         oldest_ms = monotonic_ms() - 1_000 * RESERVED_S
@@ -362,6 +404,11 @@ class LiveSessions:
 
     def _full(self) -> Full:
         return Full(f"Too many sessions on this server (limit {self.max_sessions}).", retry_after_ms=FULL_WAIT_MS)
+
+
+def _n_sessions(loads: Sequence[ProcessLoad]) -> int:
+    """Return the sessions of these processes, and their reserved slots."""
+    return sum(each.sessions + each.reserved for each in loads)
 
 
 def iso(unix_ms: int) -> str:

@@ -262,7 +262,7 @@ class Broker:
 
     def _take_slot(self, worker: ConnectedWorker, message: TakeSlot) -> None:
         slot = (message.project, message.token)
-        refusal = self._slots[message.what].take(*slot)
+        refusal = self._slots[message.what].take(*slot, message.limit)
         if not refusal:
             worker.slots[message.number] = (message.what, slot)
         worker.send(SlotResult(message.number, refusal or ""))

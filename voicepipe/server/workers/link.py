@@ -148,8 +148,10 @@ class WorkerLink:
             del self._results[number]
 
     @asynccontextmanager
-    async def taken(self, what: str, project: str, token: str) -> AsyncIterator[SlotRefusal | None]:
-        """As in `SharedSlots`.
+    async def taken(
+        self, what: str, project: str = "", token: str = "", limit: int | None = None
+    ) -> AsyncIterator[SlotRefusal | None]:
+        """As in `SharedSlots`. `limit`: of all slots of this kind now; None: the usual one.
 
         Raises:
             Overload: the supervisor does not answer.
@@ -158,7 +160,7 @@ class WorkerLink:
         number = self._number
         result: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         silent = Overload("The server's supervisor does not answer.", retry_after_ms=FULL_WAIT_MS)
-        if not self.send(TakeSlot(number, what, project, token)):
+        if not self.send(TakeSlot(number, what, project, token, limit)):
             raise silent
         self._slots[number] = result
         try:

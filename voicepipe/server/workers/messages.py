@@ -16,6 +16,7 @@ QueryKind = Literal[
     "delete_session",
     "providers",
     "head_room",
+    "latest_turns",
     "reload",
     "item_audio",
     "call",
@@ -25,7 +26,8 @@ QueryKind = Literal[
 
 `sessions`: its open sessions of a project; `session`: whether it has this one; `metrics`: the text of `/metrics`;
 `state`: its part of the live stream's figures; `delete_session`: stored events are deleted; `providers`: the status of
-its providers; `head_room`: whether it has head-room for a session; `reload`: it reads the settings again;
+its providers; `head_room`: whether it has head-room for a session; `latest_turns`: the latest turn of each of its
+sessions; `reload`: it reads the settings again;
 `item_audio`: the audio of an item of its sessions; `call`: the session of this call over WebRTC; `hang_up`: it ends
 this call.
 """
@@ -133,12 +135,14 @@ class CountFailure(_Message):
 
 
 class TakeSlot(_Message):
-    """Take a slot for a REST request."""
+    """Take a slot for a REST request, or for a session that uses the local models."""
 
     number: int
     what: str
-    project: str
-    token: str
+    project: str = ""
+    token: str = ""
+    limit: int | None = None
+    """The limit of all now; None: the usual one."""
 
 
 class FreeSlot(_Message):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -12,10 +13,11 @@ import msgspec
 
 from voicepipe.clock import monotonic_ms
 from voicepipe.errors import Overload
-from voicepipe.server.gateway.slot_counts import FULL_WAIT_MS
+from voicepipe.server.gateway.slot_counts import FULL_WAIT_MS, LOCAL_MODEL_SLOTS
 from voicepipe.server.sessions.listed_sessions import ListedSessions
 from voicepipe.server.sessions.live_sessions import ProcessLoad
 from voicepipe.server.sessions.resume import Found
+from voicepipe.server.stage_latency import ProcessTurns
 from voicepipe.server.webrtc.calls import RtcCallLookup
 from voicepipe.server.workers.link import WorkerLink
 from voicepipe.server.workers.messages import HUNG, LOST, RelaySession, SessionClosed, SessionOpened
@@ -81,6 +83,18 @@ class Workers:
         return tuple(
             msgspec.json.decode(each, type=ProcessLoad) for each in (await self.link.query("head_room")).replies
         )
+
+    @asynccontextmanager
+    async def local_model_slot(self, limit: int | None) -> AsyncIterator[bool]:
+        """Take a slot of the sessions that use the local models while the block runs, if fewer than `limit` are taken
+        in all workers; None: whatever is taken. Yield whether that is so."""
+        async with self.link.taken(LOCAL_MODEL_SLOTS, limit=limit) as refusal:
+            yield refusal is None
+
+    async def latest_turns(self) -> tuple[ProcessTurns, ...]:
+        """Return the latest turns of the sessions of each worker."""
+        replies = (await self.link.query("latest_turns")).replies
+        return tuple(msgspec.json.decode(each, type=ProcessTurns) for each in replies)
 
     async def reload(self) -> Reloaded:
         """Have all workers read the settings again."""
