@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 
@@ -98,20 +98,36 @@ async def test_a_worker_that_hangs_is_killed_and_started_again(
     assert second.returncode == 0
 
 
-async def test_a_worker_that_hangs_gets_no_connections_while_another_answers() -> None:
+@contextmanager
+def idle_and_busy() -> Iterator[tuple[Broker, ConnectedWorker, ConnectedWorker]]:
+    """A broker with an idle worker and one that has sessions."""
     broker, ends = Broker({}), [socket.socketpair() for _ in range(2)]
     for index, (ours, _) in enumerate(ends):
         channel = Channel(ours, lambda data, passed: None, lambda: None)
-        broker.attach(ConnectedWorker(index, channel, owner=f"owner {index}", accepts=True))
+        broker.attach(ConnectedWorker(index, channel, owner=f"owner {index}", accepts=True, is_loaded=True))
     idle, busy = broker.workers
     busy.sessions = {"sess_1", "sess_2"}
-    assert broker.least_loaded() is idle
-    for _ in range(LATE_PINGS):
-        idle.ping()
-    assert broker.least_loaded() is busy
-    for _ in range(LATE_PINGS):
-        busy.ping()
-    assert broker.least_loaded() is idle
+    yield broker, idle, busy
     for worker, (_, remote) in zip((idle, busy), ends, strict=True):
         worker.channel.close()
         remote.close()
+
+
+async def test_a_worker_that_hangs_gets_no_connections_while_another_answers() -> None:
+    with idle_and_busy() as (broker, idle, busy):
+        assert broker.least_loaded() is idle
+        for _ in range(LATE_PINGS):
+            idle.ping()
+        assert broker.least_loaded() is busy
+        for _ in range(LATE_PINGS):
+            busy.ping()
+        assert broker.least_loaded() is idle
+
+
+async def test_a_worker_that_loads_its_models_gets_no_connections_while_another_has_loaded_them() -> None:
+    """It would refuse sessions. One that is started again loads them too."""
+    with idle_and_busy() as (broker, idle, busy):
+        idle.is_loaded = False
+        assert broker.least_loaded() is busy
+        busy.is_loaded = False
+        assert broker.least_loaded() is idle

@@ -82,6 +82,9 @@ class ConnectedWorker:
     accepts: bool = False
     """Whether it takes connections."""
 
+    is_loaded: bool = False
+    """Whether its models are loaded: until then it refuses sessions."""
+
     n_unanswered: int = 0
     """Pings sent since its latest message."""
 
@@ -188,14 +191,17 @@ class Broker:
                 self._answered(number, worker, None)
 
     def least_loaded(self) -> ConnectedWorker | None:
-        """Return the worker that gets the next connection; None: no worker takes one."""
+        """Return the worker that gets the next connection; None: no worker takes one. One that hangs, or still loads
+        its models, gets none while another can serve."""
         for worker in tuple(self.workers):
             worker.channel.read()  # what was sent before the connection must count: sessions, bad credentials
         now_ms = monotonic_ms()
         ready = [worker for worker in self.workers if worker.accepts]
-        return min(
-            ready, key=lambda each: (each.n_unanswered >= LATE_PINGS, each.load(now_ms), each.index), default=None
-        )
+
+        def order(worker: ConnectedWorker) -> tuple[bool, bool, int, int]:
+            return worker.n_unanswered >= LATE_PINGS, not worker.is_loaded, worker.load(now_ms), worker.index
+
+        return min(ready, key=order, default=None)
 
     def handle(self, worker: ConnectedWorker, message: FromWorker, passed: socket.socket | None) -> None:
         """Handle a message that is for other workers."""

@@ -115,7 +115,7 @@ class Supervisor:
         """Done when the first worker takes connections: whether any client on this machine needs no key."""
 
         self.loaded = asyncio.Event()
-        """Set when the models are loaded."""
+        """Set when the models of a worker are loaded: it gets all sessions until those of the others are."""
 
     async def run(self, stopped: asyncio.Event) -> None:
         """Run the workers until `stopped` is set, then let them drain, and kill those that have not ended in time.
@@ -242,6 +242,7 @@ class Supervisor:
                 worker.owner, worker.accepts = owner, True
                 self._accept_connections(is_open)
             case Loaded():
+                worker.is_loaded = True
                 self.loaded.set()
             case Draining():
                 worker.accepts = False
