@@ -26,31 +26,31 @@ from voicepipe.server.workers.supervisor import Supervisor, WorkerProcess
 from voicepipe.telemetry.log import log_event, logging_to
 from voicepipe.wiring.data_folder import make_private
 from voicepipe.wiring.key_store import key_store
+from voicepipe.wiring.machine_limits import ControlGroup
 from voicepipe.wiring.prices import check_quota_prices
 from voicepipe.wiring.signals import on_hang_up, stop_signals
 from voicepipe.wiring.terminal import first_notes, greet
 from voicepipe.wiring.worker_start import WorkerStart, packed
 
-CPU_QUOTA: Final = Path("/sys/fs/cgroup/cpu.max")
-"""The CPU time that a container may use, as `QUOTA PERIOD` in us (Linux, Control Group v2)."""
+WORKER_MB: Final = 150
+"""Memory of a worker with 120 sessions: 84 MB, and 0.45 MB for each."""
+
+LOCAL_MODELS_MB: Final = 1_000
+"""Memory of the local models' process: 740 MB with the default ones."""
+
+_OWN_GROUP: Final = ControlGroup()
 
 
-def count(settings: Settings) -> int:
-    """Return how many workers serve: `server.workers`, or one for each core, less one where local models run."""
-    return settings.server.workers or max(1, cores() - _runs_local_models(settings))
-
-
-def cores(quota: Path = CPU_QUOTA) -> int:
-    """Return how many cores this process may use, at least one."""
-    try:
-        allowed = len(os.sched_getaffinity(0))
-    except AttributeError:  # macOS
-        allowed = os.cpu_count() or 1
-    try:
-        quota_us, period_us = quota.read_text().split()
-        return max(1, min(allowed, int(quota_us) // int(period_us)))
-    except (OSError, ValueError):  # none, or `max`
-        return allowed
+def count(settings: Settings, group: ControlGroup = _OWN_GROUP) -> int:
+    """Return how many workers serve: `server.workers`, or one for each core, less one where local models run. Where a
+    container has a limit of memory, there are no more than it has room for."""
+    if settings.server.workers:
+        return settings.server.workers
+    runs_local_models = _runs_local_models(settings)
+    n_workers, memory_mb = group.cores() - runs_local_models, group.memory_mb()
+    if memory_mb is not None:
+        n_workers = min(n_workers, (memory_mb - runs_local_models * LOCAL_MODELS_MB) // WORKER_MB)
+    return max(1, n_workers)
 
 
 def _runs_local_models(settings: Settings) -> bool:
