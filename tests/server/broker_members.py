@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from voicepipe.cluster.channel import Channel
-from voicepipe.server.gateway.slot_counts import LOCAL_MODEL_SLOTS, SlotCounts
+from voicepipe.server.gateway.slot_counts import SlotCounts
 from voicepipe.server.workers.broker import Broker, ConnectedWorker
 from voicepipe.server.workers.link import WorkerLink
 from voicepipe.server.workers.messages import (
@@ -51,7 +51,7 @@ class Server:
     """A broker and the workers that have joined."""
 
     def __init__(self, tasks: BackgroundTasks) -> None:
-        self.broker = Broker({"chat": SlotCounts(3, 2), LOCAL_MODEL_SLOTS: SlotCounts(100, 0)})
+        self.broker = Broker({"chat": SlotCounts(3, 2)})
         self.members: list[Member] = []
         self._tasks = tasks
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,19 +17,18 @@ from voicepipe.auth.tokens import AUDIENCE, ISSUER
 from voicepipe.clock import unix_s
 from voicepipe.cluster.memory import MemoryCluster
 from voicepipe.errors import ConfigError, Overload
-from voicepipe.server import head_room as head_room_module
 from voicepipe.server.authenticate import Principal
-from voicepipe.server.gateway.slot_counts import SlotCounts
-from voicepipe.server.head_room import LOCAL_MODELS, HeadRoom, NoHeadRoom
+from voicepipe.server.head_room import HeadRoom, NoHeadRoom
 from voicepipe.server.quota_usage import QuotaExceeded, QuotaUsage
 from voicepipe.server.quotas import Quotas
-from voicepipe.server.sessions import session_usage
+from voicepipe.server.sessions import live_sessions, session_usage
 from voicepipe.server.sessions import slots as slots_module
 from voicepipe.server.sessions.live_sessions import LiveSession, LiveSessions, ProcessLoad
 from voicepipe.server.sessions.session_usage import SessionUsage
 from voicepipe.server.sessions.slots import MACHINE, RESERVED_S, Slots, reservation
-from voicepipe.server.stage_latency import ProcessTurns
+from voicepipe.server.stage_latency import ProcessTurns, StageVerdict
 from voicepipe.server.usage_limits import UsageLimits
+from voicepipe.server.workers.model_slots import ModelSlots
 from voicepipe.session.grant import SessionGrant
 from voicepipe.testing.waiting import eventually
 
@@ -312,35 +312,28 @@ def test_as_many_sessions_get_in_as_the_local_models_have_time_for(
     head_room = HeadRoom(lambda: 0.0, local_share=lambda: now[0])
     for n_sessions, share in measurements:
         now[0] = share
-        head_room.measure(n_sessions)
-    head_room.check_local(capacity - 1)
-    with pytest.raises(NoHeadRoom, match=rf"no time of the local models left .* \(it has for {capacity}\)"):
-        head_room.check_local(capacity)
-    head_room.check(capacity)
+        head_room.measure_shared([ProcessTurns(n_sessions)])
+    assert head_room.local_capacity == capacity
+    assert measured().local_capacity is None
 
 
 def test_the_sessions_of_all_processes_share_the_local_models() -> None:
-    """Whatever number of them this process has. While it is not known, they count as expected."""
-    head_room = HeadRoom(lambda: 0.0, local_share=lambda: 0.95)
+    """Also where another process has measured them."""
+    one, other = (HeadRoom(lambda: 0.0, local_share=lambda: 0.95) for _ in range(2))
     for _ in range(3):
-        head_room.measure(1, [ProcessTurns(1), ProcessTurns(3)])
-    with pytest.raises(NoHeadRoom, match=r"\(it has for 2\)"):
-        head_room.check_local(2)
-    for _ in range(LOCAL_MODELS.n_measured):
-        head_room.measure(1, [])
-    head_room.check_local(3)
+        one.measure_shared([ProcessTurns(1), ProcessTurns(3)])
+        other.adopt(one.stages.verdict)
+    assert one.local_capacity == other.local_capacity == 2
 
 
-class TwoProcesses:
-    """This process, and another one with so many sessions and reserved slots."""
+class OtherProcess:
+    """Another process that serves the port, as the supervisor passes its messages on; `is_first`: it measures."""
 
-    def __init__(self, sessions: int, reserved: int) -> None:
-        self.live: LiveSessions | None = None
-        self.slots = SlotCounts(100, 0)
+    def __init__(self, sessions: int, *, is_first: bool = True) -> None:
+        self.slots, self.shared, self._is_first = ModelSlots(), asyncio.Queue[ProcessTurns | StageVerdict](), is_first
         for _ in range(sessions):
-            self.slots.take("", "")
-        self.n_requests = 0
-        self._other = ProcessLoad(sessions, has_head_room=True, reserved=reserved)
+            self.slots.take(None, "", 0)
+        self.is_silent = False
 
     def opened(self, session: str) -> None:
         """Do nothing: the supervisor would count it."""
@@ -349,29 +342,40 @@ class TwoProcesses:
         """Do nothing likewise."""
 
     async def loads(self) -> list[ProcessLoad]:
-        assert self.live is not None
-        return [self.live.load(), self._other]
+        return [ProcessLoad(0, has_head_room=True)]
 
     @asynccontextmanager
-    async def local_model_slot(self, limit: int | None) -> AsyncIterator[bool]:
-        is_taken = self.slots.take("", "", limit) is None
+    async def model_slot(self, limit: int | None, reservation: str) -> AsyncIterator[bool]:
+        is_taken = self.slots.take(limit, reservation, 0)
         yield is_taken
         if is_taken:
-            self.slots.free("", "")
+            self.slots.free()
 
-    async def latest_turns(self) -> list[ProcessTurns]:
-        self.n_requests += 1
-        raise Overload("The server's other processes do not answer.", retry_after_ms=1_000)
+    async def reserve_model_slot(self, limit: int, reservation: str, *, life_ms: int) -> bool:
+        return self.slots.reserve(limit, reservation, life_ms, 0)
+
+    async def share_turns(self, own: ProcessTurns) -> list[ProcessTurns] | None:
+        self.shared.put_nowait(own)
+        if self.is_silent:
+            raise Overload("The server's other processes do not answer.", retry_after_ms=1_000)
+        return None if self._is_first else [own, ProcessTurns(3)]
+
+    async def share_verdict(self, verdict: StageVerdict) -> None:
+        self.shared.put_nowait(verdict)
+
+    async def verdict(self) -> StageVerdict | None:
+        return StageVerdict(sessions=7)
 
 
-@pytest.mark.parametrize(("sessions", "reserved"), [(3, 0), (2, 1)])
-async def test_a_session_gets_in_while_the_local_models_have_time_for_those_of_all_processes(
-    sessions: int, reserved: int
-) -> None:
-    """They have time for four, by the expected cost: three are in the other process."""
-    others, cluster = TwoProcesses(sessions, reserved), MemoryCluster()
+def beside(others: OtherProcess, cluster: MemoryCluster) -> LiveSessions:
+    """Return the sessions of a process beside another one. Their local models have time for four, as expected."""
     head_room = HeadRoom(lambda: 0.0, local_share=lambda: None)
-    others.live = live = LiveSessions(cluster, max_sessions=10, head_room=head_room, others=others)
+    return LiveSessions(cluster, max_sessions=10, head_room=head_room, others=others)
+
+
+async def test_a_session_gets_in_while_the_local_models_have_time_for_those_of_all_processes() -> None:
+    others, cluster = OtherProcess(sessions=3), MemoryCluster()
+    live = beside(others, cluster)
     async with AsyncExitStack() as stack:
         await live.check_capacity()
         await stack.enter_async_context(live.slot(_session("sess_1", cluster)))
@@ -380,36 +384,60 @@ async def test_a_session_gets_in_while_the_local_models_have_time_for_those_of_a
                 await live.check_capacity()
             with pytest.raises(NoHeadRoom, match="it has for 4"):
                 await stack.enter_async_context(live.slot(_session("sess_2", cluster)))
-        assert (len(live), len(others.slots)) == (1, sessions + 1)
+        assert len(live) == 1
         assert live.n_refused["head_room"] == 4
-    assert len(others.slots) == sessions
+        await stack.enter_async_context(live.slot(_session("sess_3", cluster, is_taken_over=True)))
+    await live.check_capacity()
 
 
-async def test_a_supervisor_that_does_not_answer_does_not_end_the_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(head_room_module, "MEASURE_S", 0)
-    others, head_room = TwoProcesses(0, 0), HeadRoom(lambda: 0.4)
-    live = LiveSessions(MemoryCluster(), max_sessions=10, head_room=head_room, others=others)
-    measuring = asyncio.create_task(live.measure())
+async def test_a_slot_that_is_reserved_in_one_process_is_taken_in_another() -> None:
+    """It counts once: four of four are taken or reserved, before and after."""
+    others, cluster, quotas = OtherProcess(sessions=3), MemoryCluster(), QuotaUsage((), MemoryCluster())
+    minting, other = beside(others, cluster), beside(others, cluster)
+    await minting.reserve("p", "token_1", quotas)
+    with pytest.raises(NoHeadRoom, match="it has for 4"):
+        await minting.reserve("p", "token_2", quotas)
+    claims = _claims("token_1", unix_s() + RESERVED_S)
+    async with other.slot(_session("sess_1", cluster, claims)):
+        with pytest.raises(NoHeadRoom, match="it has for 4"):
+            await minting.check_capacity()
+        others.slots.free()
+        await minting.check_capacity()
 
-    async def has_measured() -> bool | None:
-        return others.n_requests > 3 or None
 
-    await eventually(has_measured)
-    assert not measuring.done()
-    measuring.cancel()
+async def test_one_process_measures_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A supervisor that does not answer does not end it."""
+    monkeypatch.setattr(live_sessions, "MEASURE_S", 0)
+    for others in (OtherProcess(0, is_first=False), OtherProcess(0)):
+        others.is_silent = True
+        head_room = HeadRoom(lambda: 0.0)
+        live = LiveSessions(MemoryCluster(), max_sessions=10, head_room=head_room, others=others)
+        measuring = asyncio.create_task(live.measure())
+        for _ in range(3):
+            assert await others.shared.get() == ProcessTurns(0)
+        others.is_silent = False
+        expected = StageVerdict(sessions=7 if others._is_first else 3)
+        await eventually(partial(_has_verdict, head_room, expected))
+        assert not measuring.done()
+        measuring.cancel()
+        if not others._is_first:
+            while (shared := await others.shared.get()) == ProcessTurns(0):
+                pass
+            assert shared == expected
 
 
-def _session(session_id: str, cluster: MemoryCluster) -> LiveSession:
+async def _has_verdict(head_room: HeadRoom, expected: StageVerdict) -> bool | None:
+    return head_room.stages.verdict == expected or None
+
+
+def _session(
+    session_id: str, cluster: MemoryCluster, claims: Claims | None = None, *, is_taken_over: bool = False
+) -> LiveSession:
     grant = SessionGrant(
-        session_id=session_id,
-        project="acme",
-        agent="default",
-        model="default",
-        identity=None,
-        config=None,
-        expires_at=0,
+        session_id=session_id, project="p", agent="default", model="default", identity=None, config=None, expires_at=0
     )
-    return LiveSession(grant, SessionUsage(UsageLimits(Principal("acme", None), Quotas(), cluster)))
+    usage = SessionUsage(UsageLimits(Principal("p", claims), Quotas(), cluster))
+    return LiveSession(grant, usage, is_taken_over=is_taken_over)
 
 
 def test_no_session_gets_in_while_the_event_loop_is_late() -> None:
@@ -431,20 +459,26 @@ def test_no_session_gets_in_while_the_event_loop_is_late() -> None:
 
 
 async def test_the_cost_of_sessions_is_measured_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(head_room_module, "MEASURE_S", 0)
-    head_room = HeadRoom(lambda: 0.4)
+    """In a process that serves alone, too."""
+    monkeypatch.setattr(live_sessions, "MEASURE_S", 0)
+    n_measured, cluster = 0, MemoryCluster()
 
-    async def processes() -> list[ProcessTurns]:
-        return [ProcessTurns(20)]
+    def cpu_share() -> float:
+        nonlocal n_measured
+        n_measured += 1
+        return 0.4
 
-    keeping = asyncio.create_task(head_room.run(lambda: 20, processes))
+    live = LiveSessions(cluster, max_sessions=10, head_room=HeadRoom(cpu_share))
+    measuring = asyncio.create_task(live.measure())
 
     async def has_measured() -> bool | None:
-        return head_room.capacity == 57 or None
+        return n_measured > 3 or None
 
-    assert head_room.capacity == 117
-    await eventually(has_measured)
-    keeping.cancel()
+    async with live.slot(_session("sess_1", cluster)):
+        await eventually(has_measured)
+        assert live._head_room is not None
+        assert live._head_room.stages.verdict == StageVerdict(sessions=1)
+    measuring.cancel()
 
 
 async def test_without_head_room_neither_session_nor_client_secret_is_given(serve: Any, gate: Any) -> None:

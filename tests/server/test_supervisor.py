@@ -7,15 +7,16 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 
 import pytest
 
 from voicepipe.cluster.channel import Channel
 from voicepipe.server.workers import supervisor as supervising
 from voicepipe.server.workers.broker import LATE_PINGS, Broker, ConnectedWorker
-from voicepipe.server.workers.messages import TO_WORKER, Listening, Ping, Pong, Stop, encoded
+from voicepipe.server.workers.messages import TO_WORKER, Listening, Loaded, Ping, Pong, Stop, TakeConnection, encoded
 from voicepipe.server.workers.supervisor import HUNG_PINGS, Supervisor
-from voicepipe.testing.waiting import WAIT_S
+from voicepipe.testing.waiting import WAIT_S, eventually
 
 KILLED = -9
 
@@ -25,13 +26,17 @@ class Process:
 
     def __init__(self, number: int, end: socket.socket, *, hangs: bool) -> None:
         self.pid, self._hangs = number, hangs
-        self.n_pings = 0
+        self.n_pings = self.n_connections = 0
         self.pinged = asyncio.Event()
         """Set when it has got many more pings than a hung worker may miss."""
 
         self._ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._channel = Channel(socket.socket(fileno=end.dup().detach()), self._on_message, lambda: None)
         self._channel.send(encoded(Listening(is_open=True, owner=f"owner {number}")))
+
+    def load(self) -> None:
+        """Report that its models are loaded."""
+        self._channel.send(encoded(Loaded()))
 
     @property
     def returncode(self) -> int | None:
@@ -55,6 +60,9 @@ class Process:
                     self.pinged.set()
                 if not self._hangs:
                     self._channel.send(encoded(Pong()))
+            case TakeConnection() if passed is not None:
+                passed.close()
+                self.n_connections += 1
             case Stop():
                 self._end(0)
             case _:
@@ -131,3 +139,37 @@ async def test_a_worker_that_loads_its_models_gets_no_connections_while_another_
         assert broker.least_loaded() is busy
         busy.is_loaded = False
         assert broker.least_loaded() is idle
+
+
+async def test_connections_go_to_the_worker_that_has_loaded_its_models() -> None:
+    """To the first one at all before that: it says why it refuses sessions."""
+    processes: list[Process] = []
+
+    async def spawn(index: int, end: socket.socket, broker: Broker) -> Process:
+        processes.append(Process(index, end, hangs=False))
+        return processes[-1]
+
+    listener, stopped = socket.create_server(("127.0.0.1", 0)), asyncio.Event()
+    listener.setblocking(False)
+    server = Supervisor([listener], spawn, n_workers=2, drain_ms=0, slots={}, print_line=lambda _: None)
+    async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
+        group.create_task(server.run(stopped))
+        await eventually(partial(_all_accept, server))
+        for n_loaded, expected in ((0, {0: 1}), (1, {0: 1, 1: 3})):
+            if n_loaded:
+                processes[1].load()
+                await server.loaded.wait()
+            for _ in range(sum(expected.values()) - sum(each.n_connections for each in processes)):
+                _, writer = await asyncio.open_connection(*listener.getsockname())
+                writer.close()
+            await eventually(partial(_have_connections, processes, expected))
+        stopped.set()
+
+
+async def _all_accept(server: Supervisor) -> bool | None:
+    workers = server._broker.workers
+    return (len(workers) == 2 and all(each.accepts for each in workers)) or None
+
+
+async def _have_connections(processes: list[Process], expected: dict[int, int]) -> bool | None:
+    return {each.pid: each.n_connections for each in processes if each.n_connections} == expected or None

@@ -16,7 +16,7 @@ from voicepipe.server.api.providers import _together
 from voicepipe.server.api.stream_state import _together as states_together
 from voicepipe.server.sessions.listed_sessions import ListedSessions
 from voicepipe.server.sessions.live_sessions import ProcessLoad
-from voicepipe.server.stage_latency import ProcessTurns, StageWait
+from voicepipe.server.stage_latency import LatestTurn, ProcessTurns, SlowerStage, StageVerdict, StageWait
 from voicepipe.server.webrtc.calls import RtcCallLookup
 from voicepipe.server.workers import broker as broker_module
 from voicepipe.server.workers import link as link_module
@@ -62,11 +62,6 @@ async def test_every_worker_that_listens_answers_for_itself(server: Server) -> N
     assert sorted(each["id"] for each in await one.workers.providers()) == [0, 1]
     loads = sorted(await other.workers.loads(), key=lambda load: load.sessions)
     assert loads == [ProcessLoad(sessions=0, has_head_room=False), ProcessLoad(sessions=1, has_head_room=True)]
-    turn = (StageWait("llm_ttft", 500, 600),)
-    for number, member in enumerate((one, other)):
-        member.answers("latest_turns", ProcessTurns(number, number * (turn,)))
-    turns = sorted(await one.workers.latest_turns(), key=lambda each: each.sessions)
-    assert turns == [ProcessTurns(0), ProcessTurns(1, (turn,))]
     assert await one.workers.find_session("s") == "held"
     assert [row["started_at"] for row in (await one.workers.sessions(None)).rows] == [1, 0]
     await one.workers.delete_session("acme", "s")
@@ -226,20 +221,49 @@ async def test_figures_are_read_again_after_a_while_and_stay_while_none_come(
 
 
 async def test_sessions_share_the_local_models_of_all_workers(server: Server) -> None:
-    """Each request has the limit of its moment; a reserved slot has none."""
+    """Each request has the limit of its moment; one without a limit gets a slot whatever is taken."""
     one, other = server.join(), server.join()
     async with (
-        one.workers.local_model_slot(2) as first,
-        other.workers.local_model_slot(2) as second,
-        one.workers.local_model_slot(2) as third,
-        one.workers.local_model_slot(None) as reserved,
+        one.workers.model_slot(2, "") as first,
+        other.workers.model_slot(2, "") as second,
+        one.workers.model_slot(2, "") as third,
+        one.workers.model_slot(None, "") as taken_over,
     ):
-        assert (first, second, third, reserved) == (True, True, False, True)
-        async with other.workers.local_model_slot(3) as fourth:
+        assert (first, second, third, taken_over) == (True, True, False, True)
+        async with other.workers.model_slot(3, "") as fourth:
             assert not fourth
         server.broker.detach(one.seen)
-        async with other.workers.local_model_slot(2) as fifth:
+        async with other.workers.model_slot(2, "") as fifth:
             assert fifth, "those of a worker that has ended are free"
+
+
+async def test_a_slot_of_the_local_models_can_be_reserved(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one worker for a session of another; it is free again after its life."""
+    now_ms = 0
+    monkeypatch.setattr(broker_module, "monotonic_ms", lambda: now_ms)
+    one, other = server.join(), server.join()
+    assert await one.workers.reserve_model_slot(2, "a", life_ms=10_000)
+    assert await other.workers.reserve_model_slot(2, "b", life_ms=10_000)
+    assert not await other.workers.reserve_model_slot(2, "c", life_ms=10_000)
+    async with other.workers.model_slot(None, "a") as reserved, one.workers.model_slot(2, "") as second:
+        assert (reserved, second) == (True, False)
+        now_ms = 10_000
+        async with one.workers.model_slot(2, "") as third:
+            assert third
+
+
+async def test_the_first_worker_gets_the_turns_of_all_and_the_others_what_it_has_measured(server: Server) -> None:
+    one, other = server.join(), server.join()
+    turn = LatestTurn("default", (StageWait("llm_ttft", "fake/llm", 500, 600),))
+    assert await other.workers.verdict() is None
+    assert await other.workers.share_turns(ProcessTurns(1, (turn,))) is None
+    assert await other.workers.verdict() is None
+    assert await one.workers.share_turns(ProcessTurns(2)) == (ProcessTurns(1, (turn,)), ProcessTurns(2))
+    slower = SlowerStage("llm_ttft", "fake/llm", frozenset({"default"}), 3, 900.0, 60, 400.0)
+    for verdict in (StageVerdict(), StageVerdict(3, (slower,))):
+        await one.workers.share_verdict(verdict)
+        assert await one.workers.verdict() == verdict
+    assert await other.workers.verdict() == verdict
 
 
 async def test_slots_are_those_of_all_workers_and_free_when_one_ends(server: Server) -> None:

@@ -20,10 +20,13 @@ def loaded(folder: Path, **more: object) -> Settings:
     return load(overrides=CLOUD | overrides, environ={"HOME": "/h", "OPENAI_API_KEY": "k"}, folder=folder)
 
 
-def group(folder: Path, cores: int, monkeypatch: pytest.MonkeyPatch, **limits: str) -> ControlGroup:
-    """Return a group on a machine of so many cores. `limits`: the texts of its files; `outer_...`: of the group around
-    it."""
+def group(
+    folder: Path, cores: int, monkeypatch: pytest.MonkeyPatch, machine_mb: int = 100_000, /, **limits: str
+) -> ControlGroup:
+    """Return a group on a machine of so many cores and so much memory. `limits`: the texts of its files; `outer_...`:
+    of the group around it."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
+    monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": machine_mb * 1_000, "SC_PAGE_SIZE": 1_000}.__getitem__)
     outer, own = folder / "groups" / "outer", folder / "groups" / "outer" / "own"
     own.mkdir(parents=True)
     for name, text in limits.items():
@@ -62,7 +65,7 @@ def test_a_number_in_the_settings_is_taken(tmp_path: Path, monkeypatch: pytest.M
         ({"cpu": "max 100000", "outer_cpu": "300000 100000"}, 3),
         ({"memory": "512000000"}, 3),
         ({"memory": "100000000"}, 1),
-        ({"memory": "max", "outer_memory": "300000000"}, 2),
+        ({"memory": "max", "outer_memory": "350000000"}, 2),
         ({"memory": "8000000000"}, 4),
         ({"cpu": "damaged"}, 4),
         ({}, 4),
@@ -79,7 +82,16 @@ def test_local_models_have_memory_of_their_own(tmp_path: Path, monkeypatch: pyte
     assert workers.count(settings, group(tmp_path, 8, monkeypatch, memory="1500000000")) == 3
 
 
+def test_the_memory_of_the_machine_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert workers.count(loaded(tmp_path), group(tmp_path, 8, monkeypatch, 1_000)) == 6
+
+
 def test_a_machine_without_control_groups_has_its_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
+
+    def unknown(name: str) -> int:
+        raise ValueError(name)
+
+    monkeypatch.setattr(os, "sysconf", unknown)
     absent = ControlGroup(groups=tmp_path / "none", own=tmp_path / "none")
     assert (absent.cores(), absent.memory_mb()) == (3, None)

@@ -21,6 +21,7 @@ from tests.wiring.workers import MAX_SESSIONS, Server, serving, status_of, take_
 from voicepipe.testing.fakes.cues import CallCue, Hold, LlmCue, Status, tokens
 from voicepipe.testing.fakes.mcp_server import FakeMcpServer, FakeMcpTool
 from voicepipe.testing.waiting import WAIT_S, eventually
+from voicepipe.wiring.machine_limits import ControlGroup
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -229,10 +230,10 @@ async def test_each_core_has_a_worker_unless_the_settings_say_how_many(tmp_path:
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, sorted(allowed)[:2])  # the server inherits it
     try:
-        n_cores = len(os.sched_getaffinity(0))
+        assert ControlGroup().cores() == 2, "this test needs two cores"
         async with serving(tmp_path, "", str(file), workers=0) as server:
-            await eventually(lambda: _said(server, f"NOTE: each of the {n_cores} workers loads the Python file"))
-            await server.until_workers(n_cores)
+            await eventually(lambda: _said(server, "NOTE: each of the 2 workers loads the Python file"))
+            await server.until_workers(2)
     finally:
         os.sched_setaffinity(0, allowed)
 

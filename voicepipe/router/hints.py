@@ -1,6 +1,6 @@
-"""Hints between nodes: which circuit breakers are open, and how fast the models answer. Nothing requires them.
+"""Hints between processes: which circuit breakers are open, and how fast the models answer. Nothing requires them.
 
-A hint counts where a node has nothing newer itself: it opens a closed circuit breaker for a model that has not
+A hint counts where a process has nothing newer itself: it opens a closed circuit breaker for a model that has not
 answered here since. For models that have not answered here at all it has times of answers.
 """
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import statistics
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from typing import Final
 
 from msgspec import Struct
 
 from voicepipe.errors import Overload
-from voicepipe.server.stage_latency import ProcessTurns, StageLatency
+from voicepipe.server.stage_latency import ProcessTurns, StageLatency, StageVerdict
 
 MEASURE_S: Final = 4.0
 """How often it is measured what sessions use."""
@@ -158,8 +157,8 @@ def _weighted_median(measured: Iterable[tuple[float, float]]) -> float:
 
 
 class HeadRoom:
-    """Admits as many sessions as the event loop, the local models and the stages of the turn have time for. Belongs to
-    one event loop."""
+    """Admits as many sessions as the event loop, the local models and the providers have time for. Belongs to one event
+    loop."""
 
     def __init__(
         self,
@@ -191,48 +190,33 @@ class HeadRoom:
         """Check that there is head-room in this process for one session more than these.
 
         Raises:
-            NoHeadRoom, SlowStage: the running sessions would wait for it.
+            NoHeadRoom: the running sessions would wait for it.
         """
-        _check(self._loop_cost, n_sessions)
+        if n_sessions >= self.capacity:
+            raise no_head_room(LOOP, self.capacity)
         if n_sessions >= LOOP.first and (lag_ms := statistics.median(self._lags)) > MAX_LAG_MS:
             raise NoHeadRoom(
                 f"The server's event loop is {lag_ms:.0f} ms late (limit {MAX_LAG_MS:.0f} ms).", retry_after_ms=RETRY_MS
             )
-        self.stages.check()
 
-    def check_local(self, n_sessions: int) -> None:
-        """Check that the local models have time for one session more than these, those of all processes.
-
-        Raises:
-            NoHeadRoom: the running sessions would wait for it.
-        """
-        if self._local_cost is not None:
-            _check(self._local_cost, n_sessions)
-
-    def measure(self, n_sessions: int, processes: Sequence[ProcessTurns] | None = None) -> None:
-        """Measure what one of these sessions uses. `processes`: all that serve the port, empty if they are not known;
-        None: this process serves alone."""
-        if processes is None:
-            processes = (ProcessTurns(n_sessions, self.stages.latest_turns()),)
+    def measure(self, n_sessions: int) -> None:
+        """Measure what one of the sessions of this process uses."""
         self._loop_cost.measure(n_sessions)
-        if self._local_cost is not None:
-            self._local_cost.measure(sum(each.sessions for each in processes))
         self._lags.append(self._lag_ms())
+
+    def measure_shared(self, processes: Sequence[ProcessTurns]) -> None:
+        """Measure what the sessions of all processes share: the local models and the providers."""
         self.stages.measure(processes)
+        self._measure_local()
 
-    async def run(
-        self, n_sessions: Callable[[], int], processes: Callable[[], Awaitable[Sequence[ProcessTurns]]]
-    ) -> None:
-        """Measure every `MEASURE_S` until cancelled, with what the arguments return then."""
-        while True:
-            await asyncio.sleep(MEASURE_S)
-            found = await processes()
-            self.measure(n_sessions(), found)
+    def adopt(self, verdict: StageVerdict) -> None:
+        """Use what another process has measured for all."""
+        self.stages.verdict = verdict
+        self._measure_local()
 
-
-def _check(cost: MeasuredCost, n_sessions: int) -> None:
-    if n_sessions >= cost.capacity:
-        raise no_head_room(cost.what, cost.capacity)
+    def _measure_local(self) -> None:
+        if self._local_cost is not None:
+            self._local_cost.measure(self.stages.verdict.sessions)
 
 
 def no_head_room(what: SharedTime, capacity: int) -> NoHeadRoom:

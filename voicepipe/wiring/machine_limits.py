@@ -39,8 +39,10 @@ class ControlGroup(Struct, frozen=True):
         return max(1, allowed)
 
     def memory_mb(self) -> int | None:
-        """Return the limit of memory in MB; None: there is none."""
+        """Return how much memory this process may use, in MB: the machine's, or a limit; None: it is not known."""
         found: list[int] = []
+        with suppress(AttributeError, ValueError, OSError):  # not Unix
+            found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 1_000_000)
         for text in self._limits("memory.max"):
             with suppress(ValueError):  # `max`
                 found.append(int(text) // 1_000_000)

@@ -1,4 +1,5 @@
-"""Exchange the router's hints with the other processes, over the store that they share."""
+"""Exchange the router's hints with other processes: those of other nodes, over the store that they share, or the other
+workers of this server, over their supervisor."""
 
 from __future__ import annotations
 

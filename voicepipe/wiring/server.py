@@ -13,7 +13,6 @@ from msgspec import Struct
 from voicepipe.audio.blas import compute_on_one_thread
 from voicepipe.auth import tokens
 from voicepipe.auth.apikeys import ApiKeys
-from voicepipe.cluster.port import RouterHints
 from voicepipe.cluster.resilient import Resilient
 from voicepipe.config.settings import Settings
 from voicepipe.errors import VoicepipeError
@@ -156,7 +155,6 @@ def _background_work(
 ) -> dict[str, Callable[[], Awaitable[None]]]:
     """Return what runs beside the sessions, by name: none of it may end the server."""
     live, router, is_first = context.live_sessions, parts.stages.router, _is_first(workers)
-    hints: RouterHints | None = WorkerHints(workers.link) if workers is not None else None
     work: dict[str, Callable[[], Awaitable[None]]] = {
         "revocations": partial(watch_revocations, cluster, context.registries),
         "slots": live.slots.run,
@@ -169,12 +167,12 @@ def _background_work(
         work["startup-checks"] = partial(check_models, settings)
         work["responses"] = partial(purge_responses, context.responses)
         work["records"] = partial(maintain, context.turns, retention_of(settings.records))
+    if workers is not None:
+        work["worker-hints"] = HintExchange(parts.stages.hints(), WorkerHints(workers.link), live.slots.owner).run
     if cluster.node_store is not None:
-        hints = cluster.node_store
+        work["router-hints"] = HintExchange(parts.stages.hints(), cluster.node_store, live.slots.owner).run
         if is_first:
             work["api-keys"] = KeySync(ApiKeys(settings.data_path), cluster.node_store).run
-    if hints is not None:
-        work["router-hints"] = HintExchange(parts.stages.hints(), hints, live.slots.owner).run
     return work
 
 

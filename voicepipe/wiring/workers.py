@@ -18,7 +18,7 @@ from voicepipe.config.reader import SettingsReader
 from voicepipe.config.settings import LOCAL, STAGES, Settings
 from voicepipe.errors import ConfigError
 from voicepipe.server.descriptors import raise_descriptor_limit
-from voicepipe.server.gateway.slot_counts import AUDIO_SLOTS, CHAT_SLOTS, LOCAL_MODEL_SLOTS, SlotCounts
+from voicepipe.server.gateway.slot_counts import AUDIO_SLOTS, CHAT_SLOTS, SlotCounts
 from voicepipe.server.listeners import address, bound
 from voicepipe.server.tls import tls_context
 from voicepipe.server.workers.broker import Broker
@@ -35,6 +35,7 @@ from voicepipe.wiring.worker_start import WorkerStart, packed
 WORKER_MB: Final = 150
 """Memory of a worker with 120 sessions: 84 MB, and 0.45 MB for each."""
 
+SUPERVISOR_MB: Final = 50
 LOCAL_MODELS_MB: Final = 1_000
 """Memory of the local models' process: 740 MB with the default ones."""
 
@@ -42,14 +43,15 @@ _OWN_GROUP: Final = ControlGroup()
 
 
 def count(settings: Settings, group: ControlGroup = _OWN_GROUP) -> int:
-    """Return how many workers serve: `server.workers`, or one for each core, less one where local models run. Where a
-    container has a limit of memory, there are no more than it has room for."""
+    """Return how many workers serve: `server.workers`, or one for each core, less one where local models run, whatever
+    `server.max_sessions` is. There are no more than the memory of the machine or the container has room for."""
     if settings.server.workers:
         return settings.server.workers
     runs_local_models = _runs_local_models(settings)
     n_workers, memory_mb = group.cores() - runs_local_models, group.memory_mb()
     if memory_mb is not None:
-        n_workers = min(n_workers, (memory_mb - runs_local_models * LOCAL_MODELS_MB) // WORKER_MB)
+        memory_mb -= SUPERVISOR_MB + runs_local_models * LOCAL_MODELS_MB
+        n_workers = min(n_workers, memory_mb // WORKER_MB)
     return max(1, n_workers)
 
 
@@ -125,7 +127,6 @@ async def serve(settings: Settings, n_workers: int, print_line: Callable[[str], 
         slots={
             CHAT_SLOTS: SlotCounts(options.max_chats, options.max_project_chats),
             AUDIO_SLOTS: SlotCounts(options.max_audio, options.max_project_audio),
-            LOCAL_MODEL_SLOTS: SlotCounts(options.max_sessions, 0),
         },
         print_line=print_line,
     )

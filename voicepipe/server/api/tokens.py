@@ -121,6 +121,7 @@ async def mint_secret(principal: Principal, requested: SecretRequest, context: S
     """
     await context.live_sessions.check_capacity()
     minted = await context.token_issuer.mint(principal.project, requested, key_id=principal.key_id)
+    context.live_sessions.check_stages(context.agent_named(minted.session.model) or "default")
     if minted.reserved_until_s and requested.voicepipe is not None:
         token_quotas = context.quotas.of(
             project=principal.project, key_id=principal.key_id, subject=requested.voicepipe.subject

@@ -9,10 +9,6 @@ CHAT_SLOTS: Final = "chat completions"
 AUDIO_SLOTS: Final = "requests for speech, transcription, translation or audio of items"
 """The kinds of requests."""
 
-LOCAL_MODEL_SLOTS: Final = "sessions with local models"
-"""The kind of slot that a session takes in the supervisor: the local models have time for a number of sessions of all
-processes."""
-
 FULL_WAIT_MS: Final = 1_000
 """`Retry-After` when all slots are taken: answers last seconds."""
 
@@ -37,18 +33,17 @@ class SlotCounts:
     def __len__(self) -> int:
         return self._n
 
-    def refusal(self, project: str, token: str, limit: int | None = None) -> SlotRefusal | None:
-        """Return the limit that refuses one more request; None: a slot is free. An API key's `token` is empty. `limit`:
-        of all requests now; None: the usual one."""
-        if self._n >= (self.limit if limit is None else limit):
+    def refusal(self, project: str, token: str) -> SlotRefusal | None:
+        """Return the limit that refuses one more request; None: a slot is free. An API key's `token` is empty."""
+        if self._n >= self.limit:
             return "full"
         if self._of_project[project] >= self.max_per_project:
             return "project"
         return "token" if token and self._of_token[project, token] >= MAX_PER_TOKEN else None
 
-    def take(self, project: str, token: str, limit: int | None = None) -> SlotRefusal | None:
+    def take(self, project: str, token: str) -> SlotRefusal | None:
         """Take a slot, or return the limit that refuses it."""
-        refusal = self.refusal(project, token, limit)
+        refusal = self.refusal(project, token)
         if refusal is None:
             self._count(project, token, 1)
         return refusal

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, Protocol
 
@@ -15,13 +15,13 @@ from voicepipe.clock import monotonic_ms, unix_ms
 from voicepipe.cluster.port import Cluster
 from voicepipe.cluster.revocation import Revocation
 from voicepipe.errors import Overload
-from voicepipe.server.head_room import LOCAL_MODELS, HeadRoom, NoHeadRoom, no_head_room
+from voicepipe.server.head_room import LOCAL_MODELS, MEASURE_S, HeadRoom, NoHeadRoom, no_head_room
 from voicepipe.server.quota_usage import QuotaExceeded, QuotaUsage
 from voicepipe.server.revocations import REVOKED
 from voicepipe.server.sessions.running_session import RunningSession
 from voicepipe.server.sessions.session_usage import SessionUsage
 from voicepipe.server.sessions.slots import FULL_WAIT_MS, RESERVED_S, Full, Slots, reservation
-from voicepipe.server.stage_latency import ProcessTurns, SlowStage
+from voicepipe.server.stage_latency import ProcessTurns, SlowStage, StageVerdict
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.shutdown import MOVE, STOPPING
 from voicepipe.session.socket import ClientSocket
@@ -109,10 +109,7 @@ class ProcessLoad(msgspec.Struct, frozen=True):
     """Number of sessions that run."""
 
     has_head_room: bool
-    """Whether its own event loop has time for one more."""
-
-    reserved: int = 0
-    """Number of slots that are reserved."""
+    """Whether it has CPU time for one more, and does not stop."""
 
 
 class OtherProcesses(Protocol):
@@ -130,13 +127,26 @@ class OtherProcesses(Protocol):
         """Return the load of each process."""
         ...
 
-    async def latest_turns(self) -> Sequence[ProcessTurns]:
-        """Return the latest turns of each process."""
+    def model_slot(self, limit: int | None, reservation: str) -> AbstractAsyncContextManager[bool]:
+        """Take a slot of the sessions that use the local models while the block runs, if fewer than `limit` are taken
+        or reserved in all processes; None: whatever is taken. Yield whether that is so. The slot of this reservation
+        is no longer reserved then."""
         ...
 
-    def local_model_slot(self, limit: int | None) -> AbstractAsyncContextManager[bool]:
-        """Take a slot of the sessions that use the local models while the block runs, if fewer than `limit` are taken
-        in all processes; None: whatever is taken. Yield whether that is so."""
+    async def reserve_model_slot(self, limit: int, reservation: str, *, life_ms: int) -> bool:
+        """Reserve such a slot; False: `limit` are taken or reserved."""
+        ...
+
+    async def share_turns(self, own: ProcessTurns) -> Sequence[ProcessTurns] | None:
+        """Share the latest turns of this process. Return those of all, if this process measures for all."""
+        ...
+
+    async def share_verdict(self, verdict: StageVerdict) -> None:
+        """Share what this process has measured for all."""
+        ...
+
+    async def verdict(self) -> StageVerdict | None:
+        """Return what another process has measured for all; None: nothing lately."""
         ...
 
 
@@ -184,6 +194,7 @@ class LiveSessions:
             QuotaExceeded: nothing is left of a quota.
         """
         await self.check_capacity()
+        self.check_stages(live.grant.agent)
         await live.usage.limits.check()
 
     @asynccontextmanager
@@ -211,6 +222,8 @@ class LiveSessions:
             del self._sessions[session_id]
             if self._others is not None:
                 self._others.closed(session_id)
+            if self._head_room is not None:
+                self._head_room.stages.drop_session(session_id)
             # The session holds its entry, to count its turns: without this circle both are freed at once.
             live.session = live.socket = None
             if not self._sessions:
@@ -225,8 +238,10 @@ class LiveSessions:
             self._check_head_room(len(self._sessions) - 1)
         elif self._reserved_ms:
             self._reserved_ms.popleft()
-        if self._head_room is not None and self._head_room.local_capacity is not None:
-            await self._take_local_models(self._head_room.local_capacity, stack, is_reserved=reserved is not None)
+        is_limited = reserved is None and not live.is_taken_over
+        if is_limited and self._head_room is not None:
+            self._head_room.stages.check(live.grant.agent)
+        await self._take_local_models(stack, reserved, n_before=len(self._sessions) - 1, is_limited=is_limited)
         await stack.enter_async_context(self.slots.slot(reserved or live.grant.session_id, limits.quotas))
 
     @contextmanager
@@ -250,7 +265,7 @@ class LiveSessions:
         """Count a turn's record, new or renewed, for its session and for head-room."""
         live.count_turn(record)
         if self._head_room is not None:
-            self._head_room.stages.count_turn(record)
+            self._head_room.stages.count_turn(record, live.grant.agent)
 
     def find(self, session_id: str) -> LiveSession | None:
         """Return the session of that ID, if it is listed."""
@@ -328,12 +343,15 @@ class LiveSessions:
         with self._counting_refusals():
             self._check_open()
             await quotas.check()
-            await self._check_limits()
+            await self._check_process_limits()
+            holder = reservation(project, token_id)
+            await self._reserve_local_models(holder)
             self._reserved_ms.append(monotonic_ms())
-            await self.slots.reserve(reservation(project, token_id), quotas)
+            await self.slots.reserve(holder, quotas)
 
     async def check_capacity(self) -> None:
-        """Check that one more session could start now, in any process that serves the port.
+        """Check that one more session could start now, in any process that serves the port. For its agent there is
+        `check_stages`.
 
         Raises:
             Overload: all slots are taken, no process has head-room, or the server is stopping.
@@ -343,58 +361,93 @@ class LiveSessions:
 
     def load(self) -> ProcessLoad:
         """Return the load of this process."""
-        has_head_room = not self.closing
         try:
             self._check_head_room(len(self._sessions))
-        except (NoHeadRoom, SlowStage):
-            has_head_room = False
-        return ProcessLoad(len(self._sessions), has_head_room, len(self._reserved_ms))
+        except NoHeadRoom:
+            return ProcessLoad(len(self._sessions), has_head_room=False)
+        return ProcessLoad(len(self._sessions), has_head_room=not self.closing)
 
-    def latest_turns(self) -> ProcessTurns:
-        """Return the latest turns of the sessions of this process."""
-        turns = () if self._head_room is None else self._head_room.stages.latest_turns()
-        return ProcessTurns(len(self._sessions) + len(self._reserved_ms), turns)
+    def check_stages(self, agent: str) -> None:
+        """Check that no stage of this agent's sessions is slower for their number.
+
+        Raises:
+            SlowStage: one is; it is counted as a refusal.
+        """
+        if self._head_room is not None:
+            with self._counting_refusals():
+                self._head_room.stages.check(agent)
 
     async def _check_limits(self) -> None:
+        await self._check_process_limits()
+        async with AsyncExitStack() as stack:
+            await self._take_local_models(stack, None, n_before=len(self._sessions), is_limited=True)
+
+    async def _check_process_limits(self) -> None:
         self._check_open()
         loads = await self._others.loads() if self._others is not None else ()
         if loads and sum(each.sessions for each in loads) >= self.max_sessions:
             raise self._full()
         if not any(each.has_head_room for each in loads):
             self._check_head_room(len(self._sessions))
-        if self._head_room is not None:
-            self._head_room.check_local(_n_sessions(loads or (self.load(),)))
 
-    async def _take_local_models(self, capacity: int, stack: AsyncExitStack, *, is_reserved: bool) -> None:
-        """Check that the local models, which all processes use, have time for a session, and count it."""
-        if self._others is None:
-            is_free = is_reserved or _n_sessions((self.load(),)) <= capacity
+    async def _take_local_models(
+        self, stack: AsyncExitStack, reserved: str | None, *, n_before: int, is_limited: bool
+    ) -> None:
+        """Check that the local models, which all processes use, have time for a session beside the `n_before` of this
+        process, and count it."""
+        capacity = None if self._head_room is None else self._head_room.local_capacity
+        if capacity is None:
+            return
+        if self._others is not None:
+            slot = self._others.model_slot(capacity if is_limited else None, reserved or "")
+            is_free = await stack.enter_async_context(slot)
         else:
-            limit = None if is_reserved else capacity - sum(each.reserved for each in await self._others.loads())
-            is_free = await stack.enter_async_context(self._others.local_model_slot(limit))
+            is_free = not is_limited or n_before + self._n_reserved() < capacity
+        if not is_free:
+            raise no_head_room(LOCAL_MODELS, capacity)
+
+    async def _reserve_local_models(self, holder: str) -> None:
+        capacity = None if self._head_room is None else self._head_room.local_capacity
+        if capacity is None:
+            return
+        if self._others is not None:
+            is_free = await self._others.reserve_model_slot(capacity, holder, life_ms=1_000 * RESERVED_S)
+        else:
+            is_free = len(self._sessions) + self._n_reserved() < capacity
         if not is_free:
             raise no_head_room(LOCAL_MODELS, capacity)
 
     async def measure(self) -> None:
         """Measure what sessions use until cancelled."""
-        if self._head_room is not None:
-            await self._head_room.run(self.__len__, self._all_turns)
+        while self._head_room is not None:
+            await asyncio.sleep(MEASURE_S)
+            self._head_room.measure(len(self._sessions))
+            with suppress(Overload):  # the supervisor does not answer
+                await self._measure_shared(self._head_room)
 
-    async def _all_turns(self) -> Sequence[ProcessTurns]:
-        """Return the latest turns of all processes; none if the supervisor does not answer."""
+    async def _measure_shared(self, head_room: HeadRoom) -> None:
+        """Measure what the sessions of all processes use, or take what another process has measured."""
+        own = ProcessTurns(len(self._sessions), head_room.stages.latest_turns())
         if self._others is None:
-            return (self.latest_turns(),)
-        try:
-            return await self._others.latest_turns()
-        except Overload:
-            return ()
+            head_room.measure_shared([own])
+            return
+        processes = await self._others.share_turns(own)
+        if processes is not None:
+            head_room.measure_shared(processes)
+            await self._others.share_verdict(head_room.stages.verdict)
+        elif (verdict := await self._others.verdict()) is not None:
+            head_room.adopt(verdict)
 
-    def _check_head_room(self, n_sessions: int) -> None:
+    def _n_reserved(self) -> int:
+        """Return the number of slots that this process has reserved, and no session has taken."""
         oldest_ms = monotonic_ms() - 1_000 * RESERVED_S
         while self._reserved_ms and self._reserved_ms[0] <= oldest_ms:
             self._reserved_ms.popleft()
+        return len(self._reserved_ms)
+
+    def _check_head_room(self, n_sessions: int) -> None:
         if self._head_room is not None:
-            self._head_room.check(n_sessions + len(self._reserved_ms))
+            self._head_room.check(n_sessions + self._n_reserved())
 
     def _check_open(self) -> None:
         if self.closing:
@@ -404,11 +457,6 @@ class LiveSessions:
 
     def _full(self) -> Full:
         return Full(f"Too many sessions on this server (limit {self.max_sessions}).", retry_after_ms=FULL_WAIT_MS)
-
-
-def _n_sessions(loads: Sequence[ProcessLoad]) -> int:
-    """Return the sessions of these processes, and their reserved slots."""
-    return sum(each.sessions + each.reserved for each in loads)
 
 
 def iso(unix_ms: int) -> str:

@@ -38,6 +38,7 @@ from voicepipe.server.workers.messages import (
     QueryReply,
     QueryResult,
     RelaySession,
+    ReserveModelSlot,
     SessionClosed,
     SessionOpened,
     SlotResult,
@@ -45,12 +46,14 @@ from voicepipe.server.workers.messages import (
     SnapshotResult,
     StoreHint,
     StoreSnapshot,
+    TakeModelSlot,
     TakeSlot,
     ToWorker,
     Watched,
     Watching,
     encoded,
 )
+from voicepipe.server.workers.model_slots import ModelSlots
 from voicepipe.telemetry.metrics.catalog import Sample
 from voicepipe.telemetry.metrics.merge import counters, merged, sample_text
 
@@ -95,6 +98,9 @@ class ConnectedWorker:
 
     slots: dict[int, tuple[str, tuple[str, str]]] = field(default_factory=dict)
     """Number of the request -> its kind, and the slot's project and client secret."""
+
+    model_slots: set[int] = field(default_factory=set)
+    """Numbers of the sessions that use the local models."""
 
     given_ms: deque[int] = field(default_factory=deque)
     """When it got the connections of the last `RECENT_MS` that are open and have no session yet; bounded by that
@@ -157,6 +163,7 @@ class Broker:
         self._lost: dict[str, None] = {}  # full: the oldest is dropped
         self._slots = dict(slots)
         self._snapshots, self._hints = LocalSnapshots(), LocalHints()
+        self._model_slots = ModelSlots()
         self._number = 0
         self._pending: dict[int, _Pending] = {}  # bounded in time: by QUERY_S
         self._retired = b""
@@ -175,7 +182,7 @@ class Broker:
         self._lost |= dict.fromkeys(worker.sessions)
         for session in tuple(islice(self._lost, max(0, len(self._lost) - LOST_SESSIONS))):
             del self._lost[session]
-        for number in tuple(worker.slots):
+        for number in (*worker.slots, *worker.model_slots):
             self._free_slot(worker, number)
         if worker.metrics:
             self._retired = counters(merged([text for text in (self._retired, worker.metrics) if text]))
@@ -227,6 +234,12 @@ class Broker:
                 self._to((each for each in self.workers if each is not worker), message)
             case TakeSlot():
                 self._take_slot(worker, message)
+            case TakeModelSlot(number, limit, reservation):
+                self._take_model_slot(worker, number, limit, reservation)
+            case ReserveModelSlot(number, limit, reservation, life_ms):
+                now_ms = monotonic_ms()
+                is_reserved = self._model_slots.reserve(limit, reservation, now_ms + life_ms, now_ms)
+                worker.send(SlotResult(number, "" if is_reserved else "full"))
             case FreeSlot(number):
                 self._free_slot(worker, number)
             case RelaySession(session):
@@ -264,16 +277,25 @@ class Broker:
         else:
             holder.send(message, passed)
 
-    # --- slots of REST requests --------------------------------------------------------------
+    # --- slots of REST requests, and of the local models -------------------------------------
 
     def _take_slot(self, worker: ConnectedWorker, message: TakeSlot) -> None:
         slot = (message.project, message.token)
-        refusal = self._slots[message.what].take(*slot, message.limit)
+        refusal = self._slots[message.what].take(*slot)
         if not refusal:
             worker.slots[message.number] = (message.what, slot)
         worker.send(SlotResult(message.number, refusal or ""))
 
+    def _take_model_slot(self, worker: ConnectedWorker, number: int, limit: int | None, reservation: str) -> None:
+        is_taken = self._model_slots.take(limit, reservation, monotonic_ms())
+        if is_taken:
+            worker.model_slots.add(number)
+        worker.send(SlotResult(number, "" if is_taken else "full"))
+
     def _free_slot(self, worker: ConnectedWorker, number: int) -> None:
+        if number in worker.model_slots:
+            worker.model_slots.discard(number)
+            self._model_slots.free()
         if number in worker.slots:
             what, slot = worker.slots.pop(number)
             self._slots[what].free(*slot)
@@ -354,5 +376,5 @@ class Broker:
             worker.metrics = text
         if self._retired:
             yield self._retired
-        yield sample_text(Sample("workers", sum(each.accepts for each in self.workers)))
+        yield sample_text(Sample("workers", sum(each.accepts and each.is_loaded for each in self.workers)))
         yield sample_text(Sample("worker_restarts_total", self.n_restarts))

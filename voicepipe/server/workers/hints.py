@@ -1,4 +1,4 @@
-"""The hints of the router that the workers of one server share, in the supervisor's memory."""
+"""The hints that the workers of one server share, in the supervisor's memory: of their routers, and of their turns."""
 
 from __future__ import annotations
 

@@ -32,11 +32,13 @@ from voicepipe.server.workers.messages import (
     QueryResult,
     RelaySession,
     ReloadSettings,
+    ReserveModelSlot,
     SlotResult,
     SnapshotRequest,
     SnapshotResult,
     Stop,
     TakeConnection,
+    TakeModelSlot,
     TakeSlot,
     ToWorker,
     Watched,
@@ -148,19 +150,42 @@ class WorkerLink:
             del self._results[number]
 
     @asynccontextmanager
-    async def taken(
-        self, what: str, project: str = "", token: str = "", limit: int | None = None
-    ) -> AsyncIterator[SlotRefusal | None]:
-        """As in `SharedSlots`. `limit`: of all slots of this kind now; None: the usual one.
+    async def taken(self, what: str, project: str, token: str) -> AsyncIterator[SlotRefusal | None]:
+        """As in `SharedSlots`.
 
         Raises:
             Overload: the supervisor does not answer.
         """
+        async with self._taken(TakeSlot(0, what, project, token)) as refusal:
+            yield _REFUSALS[refusal]
+
+    @asynccontextmanager
+    async def model_slot(self, limit: int | None, reservation: str) -> AsyncIterator[bool]:
+        """Take a slot of the sessions that use the local models while the block runs, as `ModelSlots.take` does.
+
+        Raises:
+            Overload: the supervisor does not answer.
+        """
+        async with self._taken(TakeModelSlot(0, limit, reservation)) as refusal:
+            yield not refusal
+
+    async def reserve_model_slot(self, limit: int, reservation: str, *, life_ms: int) -> bool:
+        """Reserve such a slot, as `ModelSlots.reserve` does.
+
+        Raises:
+            Overload: the supervisor does not answer.
+        """
+        async with self._taken(ReserveModelSlot(0, limit, reservation, life_ms)) as refusal:
+            return not refusal
+
+    @asynccontextmanager
+    async def _taken(self, request: TakeSlot | TakeModelSlot | ReserveModelSlot) -> AsyncIterator[str]:
+        """Request a slot; yield the limit that refuses it, or nothing; free it at the end of the block."""
         self._number += 1
-        number = self._number
+        request.number = number = self._number
         result: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         silent = Overload("The server's supervisor does not answer.", retry_after_ms=FULL_WAIT_MS)
-        if not self.send(TakeSlot(number, what, project, token, limit)):
+        if not self.send(request):
             raise silent
         self._slots[number] = result
         try:
@@ -169,9 +194,10 @@ class WorkerLink:
                     refusal = await result
             except TimeoutError:
                 raise silent from None
-            yield _REFUSALS[refusal]
+            finally:
+                del self._slots[number]
+            yield refusal
         finally:
-            del self._slots[number]
             self.send_reliably(FreeSlot(number))  # also if the answer never came: messages are handled in order
 
     async def request_snapshot(self, request: SnapshotRequest) -> SnapshotResult:

@@ -16,7 +16,6 @@ QueryKind = Literal[
     "delete_session",
     "providers",
     "head_room",
-    "latest_turns",
     "reload",
     "item_audio",
     "call",
@@ -26,8 +25,7 @@ QueryKind = Literal[
 
 `sessions`: its open sessions of a project; `session`: whether it has this one; `metrics`: the text of `/metrics`;
 `state`: its part of the live stream's figures; `delete_session`: stored events are deleted; `providers`: the status of
-its providers; `head_room`: whether it has head-room for a session; `latest_turns`: the latest turn of each of its
-sessions; `reload`: it reads the settings again;
+its providers; `head_room`: whether it has head-room for a session; `reload`: it reads the settings again;
 `item_audio`: the audio of an item of its sessions; `call`: the session of this call over WebRTC; `hang_up`: it ends
 this call.
 """
@@ -135,18 +133,33 @@ class CountFailure(_Message):
 
 
 class TakeSlot(_Message):
-    """Take a slot for a REST request, or for a session that uses the local models."""
+    """Take a slot for a REST request."""
 
     number: int
     what: str
-    project: str = ""
-    token: str = ""
-    limit: int | None = None
-    """The limit of all now; None: the usual one."""
+    project: str
+    token: str
+
+
+class TakeModelSlot(_Message):
+    """Take a slot for a session that uses the local models. See `model_slots.ModelSlots` for this and the next one."""
+
+    number: int
+    limit: int | None
+    reservation: str = ""
+
+
+class ReserveModelSlot(_Message):
+    """Reserve such a slot."""
+
+    number: int
+    limit: int
+    reservation: str
+    life_ms: int
 
 
 class FreeSlot(_Message):
-    """Free the slot that `TakeSlot` of this number got."""
+    """Free the slot that `TakeSlot` or `TakeModelSlot` of this number got."""
 
     number: int
 
@@ -213,7 +226,7 @@ class DeleteLeftSnapshot(_Message):
 
 
 class StoreHint(_Message):
-    """Store a hint of this worker's router. See `cluster.port.RouterHints` for this and the next one."""
+    """Store a hint for the other workers. See `cluster.port.RouterHints` for this and the next one."""
 
     kind: str
     process: str
@@ -323,6 +336,8 @@ FromWorker = (
     | Watching
     | CountFailure
     | TakeSlot
+    | TakeModelSlot
+    | ReserveModelSlot
     | FreeSlot
     | RelaySession
     | SnapshotRequest

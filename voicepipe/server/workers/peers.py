@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -13,18 +13,26 @@ import msgspec
 
 from voicepipe.clock import monotonic_ms
 from voicepipe.errors import Overload
-from voicepipe.server.gateway.slot_counts import FULL_WAIT_MS, LOCAL_MODEL_SLOTS
+from voicepipe.server.gateway.slot_counts import FULL_WAIT_MS
 from voicepipe.server.sessions.listed_sessions import ListedSessions
 from voicepipe.server.sessions.live_sessions import ProcessLoad
 from voicepipe.server.sessions.resume import Found
-from voicepipe.server.stage_latency import ProcessTurns
+from voicepipe.server.stage_latency import ProcessTurns, StageVerdict
 from voicepipe.server.webrtc.calls import RtcCallLookup
+from voicepipe.server.workers.hints import WorkerHints
 from voicepipe.server.workers.link import WorkerLink
 from voicepipe.server.workers.messages import HUNG, LOST, RelaySession, SessionClosed, SessionOpened
 from voicepipe.telemetry.metrics.merge import merged
 
 STATE_MS: Final = 900
 """How long figures of all workers are used again: the live streams of a worker read them every second each."""
+
+TURNS: Final = "latest turns"
+VERDICT: Final = "stage latency"
+"""The kinds of what workers share of their turns."""
+
+SHARED_S: Final = 10
+"""How long that counts: it is shared every 4 s."""
 
 
 class WorkerState(msgspec.Struct, frozen=True):
@@ -84,17 +92,38 @@ class Workers:
             msgspec.json.decode(each, type=ProcessLoad) for each in (await self.link.query("head_room")).replies
         )
 
-    @asynccontextmanager
-    async def local_model_slot(self, limit: int | None) -> AsyncIterator[bool]:
-        """Take a slot of the sessions that use the local models while the block runs, if fewer than `limit` are taken
-        in all workers; None: whatever is taken. Yield whether that is so."""
-        async with self.link.taken(LOCAL_MODEL_SLOTS, limit=limit) as refusal:
-            yield refusal is None
+    def model_slot(self, limit: int | None, reservation: str) -> AbstractAsyncContextManager[bool]:
+        """Take a slot of the sessions that use the local models, as `LocalModelSlots` has it."""
+        return self.link.model_slot(limit, reservation)
 
-    async def latest_turns(self) -> tuple[ProcessTurns, ...]:
-        """Return the latest turns of the sessions of each worker."""
-        replies = (await self.link.query("latest_turns")).replies
-        return tuple(msgspec.json.decode(each, type=ProcessTurns) for each in replies)
+    async def reserve_model_slot(self, limit: int, reservation: str, *, life_ms: int) -> bool:
+        """Reserve such a slot."""
+        return await self.link.reserve_model_slot(limit, reservation, life_ms=life_ms)
+
+    async def share_turns(self, own: ProcessTurns) -> tuple[ProcessTurns, ...] | None:
+        """Share the latest turns of this worker; return those of all, to the first worker alone: it measures for all.
+
+        With those of each worker at each worker, the supervisor of 64 would have 4096 messages every 4 s.
+        """
+        await self._share(TURNS, own)
+        if self.link.index:
+            return None
+        return tuple([msgspec.json.decode(each, type=ProcessTurns) for each in await self._shared(TURNS)])
+
+    async def share_verdict(self, verdict: StageVerdict) -> None:
+        """Share what this worker has measured for all."""
+        await self._share(VERDICT, verdict)
+
+    async def verdict(self) -> StageVerdict | None:
+        """Return what the first worker has measured; None: nothing lately."""
+        found = await self._shared(VERDICT)
+        return msgspec.json.decode(found[0], type=StageVerdict) if found else None
+
+    async def _share(self, kind: str, value: ProcessTurns | StageVerdict) -> None:
+        await WorkerHints(self.link).store_hint(kind, str(self.link.index), msgspec.json.encode(value), life_s=SHARED_S)
+
+    async def _shared(self, kind: str) -> list[bytes]:
+        return [hint.body for hint in await WorkerHints(self.link).hints(kind)]
 
     async def reload(self) -> Reloaded:
         """Have all workers read the settings again."""

@@ -73,7 +73,6 @@ def answer_queries(workers: Workers, context: ServerContext, app: web.Applicatio
         "call": call,
         "hang_up": hang_up,
         "head_room": _returning(live.load),
-        "latest_turns": _returning(live.latest_turns),
         "state": _returning(lambda: own_state(context)),
         "providers": _returning(lambda: own_providers(context)),
     }

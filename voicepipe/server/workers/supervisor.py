@@ -115,7 +115,8 @@ class Supervisor:
         """Done when the first worker takes connections: whether any client on this machine needs no key."""
 
         self.loaded = asyncio.Event()
-        """Set when the models of a worker are loaded: it gets all sessions until those of the others are."""
+        """Set when the models of the first worker are loaded: it can serve, and the others get no sessions before
+        theirs are."""
 
     async def run(self, stopped: asyncio.Event) -> None:
         """Run the workers until `stopped` is set, then let them drain, and kill those that have not ended in time.
