@@ -21,6 +21,7 @@ from voicepipe.wiring.serve import COLLECTED_AFTER
 from voicepipe.wiring.terminal import greeting, settings_warnings
 
 PROGRAM = "import sys; from voicepipe.config import load; from voicepipe.wiring import run; run(load(sys.argv[1]))"
+COMMAND = "import sys; from voicepipe.cli.main import main; sys.exit(main(['serve', '--config', *sys.argv[1:]]))"
 
 
 def config_file(folder: Path, vendor: FakeVendor, *, limits: str = "", workers: int = 1) -> Path:
@@ -45,9 +46,9 @@ def config_file(folder: Path, vendor: FakeVendor, *, limits: str = "", workers: 
 
 
 @asynccontextmanager
-async def serving(path: Path, program: str = PROGRAM) -> AsyncIterator[asyncio.subprocess.Process]:
+async def serving(path: Path, program: str = PROGRAM, *more: str) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", program, str(path)),
+        *(sys.executable, "-c", program, str(path), *more),
         stdout=asyncio.subprocess.PIPE,
         env={name: value for name, value in os.environ.items() if not name.startswith("VOICEPIPE_")},
     )
@@ -109,11 +110,29 @@ async def test_it_says_when_it_starts_that_loops_run_in_numpy(tmp_path: Path, n_
     numpy = f"import voicepipe.wiring.terminal; voicepipe.wiring.terminal.WHY_NUMPY = {why!r}; "
     async with (
         FakeVendor() as vendor,
-        serving(config_file(tmp_path, vendor, workers=n_workers), numpy + PROGRAM) as process,
+        serving(config_file(tmp_path, vendor, workers=n_workers), numpy + COMMAND) as process,
     ):
         said = await lines_until(process, "Ctrl-C")
+    assert ("listens with 2 workers on" in said[0]) == (n_workers == 2)
     lines = [line for line in said if line.startswith("The loops over samples run in numpy")]
     assert [f"({why})" in line for line in lines] == ([True] if why else [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_cores", [1, 2])
+async def test_each_core_has_a_worker_unless_the_settings_say_how_many(tmp_path: Path, n_cores: int) -> None:
+    """Each loads the Python file, and the operator is told so."""
+    file = tmp_path / "agents.py"
+    file.write_text("from voicepipe.agents import Agent\nfirst = Agent('Be brief.', name='first')\n")
+    on_machine = f"from voicepipe.wiring.machine_limits import *; ControlGroup.cores = lambda group: {n_cores}; "
+    async with (
+        FakeVendor() as vendor,
+        serving(config_file(tmp_path, vendor, workers=0), on_machine + COMMAND, str(file)) as process,
+    ):
+        said = await lines_until(process, "Ctrl-C")
+    assert ("listens with 2 workers on" in said[0]) == (n_cores == 2)
+    notes = [line for line in said if line.startswith("NOTE: each of the 2 workers loads the Python file")]
+    assert len(notes) == (n_cores == 2)
 
 
 @pytest.mark.slow

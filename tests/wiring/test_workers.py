@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -21,7 +20,6 @@ from tests.wiring.workers import MAX_SESSIONS, Server, serving, status_of, take_
 from voicepipe.testing.fakes.cues import CallCue, Hold, LlmCue, Status, tokens
 from voicepipe.testing.fakes.mcp_server import FakeMcpServer, FakeMcpTool
 from voicepipe.testing.waiting import WAIT_S, eventually
-from voicepipe.wiring.machine_limits import ControlGroup
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -221,21 +219,6 @@ async def streaming(server: Server, *, after: str = "") -> AsyncIterator[Stream]
         http.get(f"{server.url}/v1/turns/stream", params={"after": after} if after else {}) as answer,
     ):
         yield Stream(answer)
-
-
-async def test_each_core_has_a_worker_unless_the_settings_say_how_many(tmp_path: Path) -> None:
-    """Each loads the Python file, and the operator is told so."""
-    file = tmp_path / "agents.py"
-    file.write_text("from voicepipe.agents import Agent\nfirst = Agent('Be brief.', name='first')\n")
-    allowed = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, sorted(allowed)[:2])  # the server inherits it
-    try:
-        assert ControlGroup().cores() == 2, "this test needs two cores"
-        async with serving(tmp_path, "", str(file), workers=0) as server:
-            await eventually(lambda: _said(server, "NOTE: each of the 2 workers loads the Python file"))
-            await server.until_workers(2)
-    finally:
-        os.sched_setaffinity(0, allowed)
 
 
 async def test_a_circuit_breaker_that_opens_in_one_worker_opens_in_the_other(tmp_path: Path) -> None:

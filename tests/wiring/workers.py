@@ -112,14 +112,13 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(folder: Path, more: str = "", *files: str, workers: int = 2) -> AsyncIterator[Server]:
-    """Start a server. `workers` 0: as many as it has by default, on two cores or more."""
+async def serving(folder: Path, more: str = "", *files: str) -> AsyncIterator[Server]:
     async with FakeVendor() as vendor:
         (folder / "data").mkdir(mode=0o700)
         key = ApiKeys(folder / "data").create("acme", now_s=1, scopes=("realtime", "tokens", "chat", "operate_all"))
         path = config_file(folder, vendor, limits=LIMITS + more)
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "voicepipe", "serve", *files, "--workers", str(workers), "--config", str(path)),
+            *(sys.executable, "-m", "voicepipe", "serve", *files, "--workers", "2", "--config", str(path)),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             env={name: value for name, value in os.environ.items() if not name.startswith("VOICEPIPE_")},
