@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from voicepipe.testing.records import turn_record
 from voicepipe.testing.scenario import Scenario
 from voicepipe.turn.conversation import FunctionOutput
 from voicepipe.turn.cost import PriceList
@@ -59,6 +60,27 @@ def test_a_slow_model_is_a_breach_by_its_setting() -> None:
     breach = record_of_running(scene).breach
     assert breach is not None
     assert (breach.stage, breach.owner, breach.depends_on) == ("speech_to_speech", "fake/speech", "model")
+
+
+def test_a_model_that_fails_in_the_ms_of_its_first_sound_has_begun_the_answer() -> None:
+    """The LLM goes on with it: the user has waited for the model alone."""
+    marks = (
+        ("voiced_last", 0),
+        ("end_due", 200),
+        ("ended", 210),
+        ("speech_requested", 220),
+        ("first_sound", 250),
+        ("llm_requested", 250),
+        ("first_delta", 254),
+        ("first_clause", 255),
+        ("first_sent", 258),
+        ("first_audible", 258),
+    )
+    found = durations(turn_record(marks))
+    assert (found["speech_to_speech"], found["overhead"]) == (30, 8)
+    assert "tts_ttfb" not in found
+    replaced = durations(turn_record(tuple((mark, 256 if mark == "first_sound" else ms) for mark, ms in marks)))
+    assert (replaced["speech_to_speech"], replaced["tts_ttfb"], replaced["overhead"]) == (30, 1, 2)
 
 
 def record_of_running(scene: Scenario) -> TurnRecord:

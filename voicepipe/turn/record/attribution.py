@@ -220,7 +220,11 @@ def _not_held(marks: Mapping[str, int], *, audible: bool) -> tuple[_StageMarks, 
     if SPEECH_REQUESTED not in marks:
         return _NOT_HELD[audible]
     llm_ms = marks.get(LLM_REQUESTED)
-    replaced = llm_ms is not None and llm_ms <= marks.get(FIRST_SOUND, llm_ms)
+    if llm_ms is None:
+        return _UPSTREAM_PATH
+    sound_ms = marks.get(FIRST_SOUND, llm_ms)
+    # Its first sound and its failure may be in the same ms. Then a clause of the LLM that is later went on with it.
+    replaced = llm_ms <= sound_ms and marks.get(FIRST_CLAUSE, sound_ms) <= sound_ms
     return _REPLACED_PATH if replaced else _UPSTREAM_PATH
 
 
