@@ -82,7 +82,7 @@ class WorkerLink:
         self._results: dict[int, asyncio.Future[QueryResult]] = {}  # bounded: as many as requests are answered
         self._slots: dict[int, asyncio.Future[str]] = {}  # likewise
         self._snapshots: dict[int, asyncio.Future[SnapshotResult]] = {}  # bounded: a few for each session
-        self._hints: dict[int, asyncio.Future[HintsResult]] = {}  # bounded: one at a time
+        self._hints: dict[int, asyncio.Future[HintsResult]] = {}  # bounded: one for each exchange of hints or turns
         self._number = 0
         self._is_full = False
         # What nothing repeats, and the supervisor did not read; bounded: by the slots and sessions of this worker.

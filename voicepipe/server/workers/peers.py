@@ -93,7 +93,7 @@ class Workers:
         )
 
     def model_slot(self, limit: int | None, reservation: str) -> AbstractAsyncContextManager[bool]:
-        """Take a slot of the sessions that use the local models, as `LocalModelSlots` has it."""
+        """Take a slot of the sessions that use the local models, as `ModelSlots.take` does."""
         return self.link.model_slot(limit, reservation)
 
     async def reserve_model_slot(self, limit: int, reservation: str, *, life_ms: int) -> bool:
