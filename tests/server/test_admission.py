@@ -26,7 +26,7 @@ from voicepipe.server.sessions import slots as slots_module
 from voicepipe.server.sessions.live_sessions import LiveSession, LiveSessions, ProcessLoad
 from voicepipe.server.sessions.session_usage import SessionUsage
 from voicepipe.server.sessions.slots import MACHINE, RESERVED_S, Slots, reservation
-from voicepipe.server.stage_latency import ProcessTurns, StageVerdict
+from voicepipe.server.stage_latency import N_SLOW, ProcessTurns, SlowerStage, SlowStage, StageVerdict
 from voicepipe.server.usage_limits import UsageLimits
 from voicepipe.server.workers.model_slots import ModelSlots
 from voicepipe.session.grant import SessionGrant
@@ -326,6 +326,9 @@ def test_the_sessions_of_all_processes_share_the_local_models() -> None:
     assert one.local_capacity == other.local_capacity == 2
 
 
+SLOWER = SlowerStage("llm_ttft", "fake/llm", frozenset({"default"}), N_SLOW, 1_200.0, 31, 200.0)
+
+
 class OtherProcess:
     """Another process that serves the port, as the supervisor passes its messages on; `is_first`: it measures."""
 
@@ -333,7 +336,7 @@ class OtherProcess:
         self.slots, self.shared, self._is_first = ModelSlots(), asyncio.Queue[ProcessTurns | StageVerdict](), is_first
         for _ in range(sessions):
             self.slots.take(None, "", 0)
-        self.is_silent = False
+        self.is_silent = self.is_gone = False
 
     def opened(self, session: str) -> None:
         """Do nothing: the supervisor would count it."""
@@ -364,7 +367,7 @@ class OtherProcess:
         self.shared.put_nowait(verdict)
 
     async def verdict(self) -> StageVerdict | None:
-        return StageVerdict(sessions=7)
+        return None if self.is_gone else StageVerdict(7, (SLOWER,))
 
 
 def beside(others: OtherProcess, cluster: MemoryCluster) -> LiveSessions:
@@ -416,7 +419,7 @@ async def test_one_process_measures_for_all(monkeypatch: pytest.MonkeyPatch) -> 
         for _ in range(3):
             assert await others.shared.get() == ProcessTurns(0)
         others.is_silent = False
-        expected = StageVerdict(sessions=7 if others._is_first else 3)
+        expected = StageVerdict(7, (SLOWER,)) if others._is_first else StageVerdict(3)
         await eventually(partial(_has_verdict, head_room, expected))
         assert not measuring.done()
         measuring.cancel()
@@ -424,6 +427,21 @@ async def test_one_process_measures_for_all(monkeypatch: pytest.MonkeyPatch) -> 
             while (shared := await others.shared.get()) == ProcessTurns(0):
                 pass
             assert shared == expected
+
+
+async def test_what_a_dead_process_has_measured_refuses_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be long ago, and the provider fast again."""
+    monkeypatch.setattr(live_sessions, "MEASURE_S", 0)
+    others, head_room = OtherProcess(0), HeadRoom(lambda: 0.0)
+    live = LiveSessions(MemoryCluster(), max_sessions=10, head_room=head_room, others=others)
+    measuring = asyncio.create_task(live.measure())
+    await eventually(partial(_has_verdict, head_room, StageVerdict(7, (SLOWER,))))
+    with pytest.raises(SlowStage):
+        live.check_stages("default")
+    others.is_gone = True
+    await eventually(partial(_has_verdict, head_room, StageVerdict(7)))
+    live.check_stages("default")
+    measuring.cancel()
 
 
 async def _has_verdict(head_room: HeadRoom, expected: StageVerdict) -> bool | None:

@@ -209,9 +209,10 @@ class HeadRoom:
         self.stages.measure(processes)
         self._measure_local()
 
-    def adopt(self, verdict: StageVerdict) -> None:
-        """Use what another process has measured for all."""
-        self.stages.verdict = verdict
+    def adopt(self, verdict: StageVerdict | None) -> None:
+        """Use what another process has measured for all; None: nothing lately. Then no stage refuses, since it may have
+        become faster, and the last known number of sessions counts."""
+        self.stages.verdict = StageVerdict(self.stages.verdict.sessions) if verdict is None else verdict
         self._measure_local()
 
     def _measure_local(self) -> None:

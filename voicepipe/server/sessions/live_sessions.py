@@ -435,8 +435,8 @@ class LiveSessions:
         if processes is not None:
             head_room.measure_shared(processes)
             await self._others.share_verdict(head_room.stages.verdict)
-        elif (verdict := await self._others.verdict()) is not None:
-            head_room.adopt(verdict)
+        else:
+            head_room.adopt(await self._others.verdict())
 
     def _n_reserved(self) -> int:
         """Return the number of slots that this process has reserved, and no session has taken."""
