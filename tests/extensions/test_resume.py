@@ -14,7 +14,7 @@ from aiohttp import WSMsgType
 
 from voicepipe.ports.transcriber import Samples
 from voicepipe.server.sessions import resume
-from voicepipe.server.sessions.waiting_connections import MAX_PER_ADDRESS
+from voicepipe.server.wait_limits import RESUME_CAPS
 from voicepipe.testing.reconnecting_user import ReconnectingUser, reconnecting_user
 from voicepipe.testing.user import BINARY, WIRE_HZ, WireEvent
 from voicepipe.testing.waiting import WAIT_S
@@ -242,10 +242,10 @@ async def test_silent_clients_do_not_block_resumption(server: Any, place: str) -
     """Twice as many as there are slots, of the user's own address: the one that waits longest makes room."""
     async with reconnecting_user(server.base_url, SESSION) as user, many_lines() as http:
         url = f"{server.base_url}/v1/realtime?resume={place or user.session_id}"
-        silent_clients = [await http.ws_connect(url) for _ in range(2 * MAX_PER_ADDRESS)]
+        silent_clients = [await http.ws_connect(url) for _ in range(2 * RESUME_CAPS.per_address)]
         await user.break_connection()
         assert await user.resume() == 0
-        for client in silent_clients[:MAX_PER_ADDRESS]:
+        for client in silent_clients[: RESUME_CAPS.per_address]:
             assert (await client.receive(timeout=WAIT_S)).type in (WSMsgType.CLOSE, WSMsgType.CLOSED, WSMsgType.ERROR)
         for client in silent_clients:
             await client.close()
@@ -272,7 +272,7 @@ async def test_named_sessions_have_their_own_capacity(server: Any) -> None:
     async with reconnecting_user(server.base_url, SESSION) as user, many_lines() as http:
         base = f"{server.base_url}/v1/realtime?resume="
         own = await http.ws_connect(base + user.session_id)
-        silent_clients = [await http.ws_connect(base + "1") for _ in range(2 * MAX_PER_ADDRESS)]
+        silent_clients = [await http.ws_connect(base + "1") for _ in range(2 * RESUME_CAPS.per_address)]
         unknown = await http.ws_connect(base + "sess_unknown")
         assert json.loads(await unknown.receive_str(timeout=WAIT_S))["error"]["code"] == "resume_refused"
         request = {"session_id": user.session_id, "secret": user.secret, "last_event_id": user.last_event_id}

@@ -9,14 +9,17 @@ from dataclasses import dataclass
 import msgspec
 
 from voicepipe.cluster.channel import Channel
-from voicepipe.server.gateway.slot_counts import SlotCounts
+from voicepipe.server.gateway.slot_counts import SlotCaps, SlotCounts
+from voicepipe.server.wait_limits import WaitCaps
 from voicepipe.server.workers.broker import Broker, ConnectedWorker
 from voicepipe.server.workers.link import WorkerLink
 from voicepipe.server.workers.messages import (
     FROM_WORKER,
     QueryKind,
+    WaitKind,
 )
 from voicepipe.server.workers.peers import Workers
+from voicepipe.server.workers.wait_counts import WaitCounts
 from voicepipe.tasks import BackgroundTasks
 
 
@@ -46,12 +49,17 @@ class Member:
 
 NEVER = object()
 
+CAPS: dict[WaitKind, WaitCaps] = {
+    "connection": WaitCaps(per_address=3),
+    "resume": WaitCaps(per_address=2, per_session=1, all_addresses=4),
+}
 
-class Server:
+
+class Members:
     """A broker and the workers that have joined."""
 
     def __init__(self, tasks: BackgroundTasks) -> None:
-        self.broker = Broker({"chat": SlotCounts(3, 2)})
+        self.broker = Broker({"chat": SlotCounts(SlotCaps(3, 2))}, WaitCounts(CAPS))
         self.members: list[Member] = []
         self._tasks = tasks
 
@@ -68,6 +76,12 @@ class Server:
         self.broker.attach(seen)
         self.members.append(Member(seen, WorkerLink(remote, index, 2, self._tasks)))
         return self.members[-1]
+
+    async def handled(self) -> None:
+        """Wait until the broker has handled what the workers sent, and they what it sent then: each has an answer that
+        came after that."""
+        for member in (*self.members, *self.members):
+            await member.link.request_hints("none")
 
     def close(self) -> None:
         for member in self.members:

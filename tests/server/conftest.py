@@ -15,6 +15,7 @@ from typing import Any, Final
 import aiohttp
 import pytest
 
+from tests.server.broker_members import Members
 from voicepipe.auth.apikeys import ApiKeys
 from voicepipe.auth.key_store import KeyStore
 from voicepipe.auth.keys import SigningKey, read_pem
@@ -37,6 +38,7 @@ from voicepipe.server.embedding_ports import EmbeddingRoute
 from voicepipe.server.gateway.request_slots import RequestSlots
 from voicepipe.server.gateway.response_cache import ResponseCache
 from voicepipe.server.gateway.response_cache_settings import ResponseCacheSettings
+from voicepipe.server.gateway.slot_counts import STREAM_CAPS, STREAM_SLOTS, SlotCaps
 from voicepipe.server.head_room import HeadRoom
 from voicepipe.server.options import ServerSettings
 from voicepipe.server.quotas import Quotas
@@ -46,11 +48,14 @@ from voicepipe.server.sessions.resume import OtherSessions
 from voicepipe.server.tls import tls_context
 from voicepipe.server.token_issuer import TokenIssuer
 from voicepipe.server.webrtc.calls import OtherRtcCalls
+from voicepipe.server.workers import broker as broker_module
+from voicepipe.server.workers import link as link_module
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.shutdown import Ending
 from voicepipe.session.snapshot import SessionSnapshot, read_items
 from voicepipe.session.snapshot_writer import StoreSnapshot
 from voicepipe.session.socket import ClientSocket
+from voicepipe.tasks import background_tasks
 from voicepipe.telemetry.storage_log import new_health
 from voicepipe.telemetry.store.sqlite import SqliteTurnStore
 from voicepipe.telemetry.webhooks.payload import Webhook
@@ -58,6 +63,7 @@ from voicepipe.telemetry.webhooks.queue import WebhookQueue
 from voicepipe.telemetry.webhooks.queue_file import QueueFile
 from voicepipe.telemetry.webhooks.sender import Webhooks
 from voicepipe.telemetry.webhooks.session_events import SessionEvents
+from voicepipe.testing.waiting import WAIT_S
 from voicepipe.turn.record.values import TurnRecord
 
 Talk = Callable[[ClientSocket], Awaitable[None]]
@@ -420,11 +426,12 @@ async def serving(
             open_session=opened.open,
             chat_models=NoModels(),
             response_cache=ResponseCache(ResponseCacheSettings(), NoModels()),
-            chat_slots=RequestSlots("chats", settings.max_chats, settings.max_project_chats),
+            chat_slots=RequestSlots("chats", SlotCaps(settings.max_chats, settings.max_project_chats)),
             embedding_models=NoEmbeddings(),
             responses=stores.responses,
             audio_models=NoSound(),
-            audio_slots=RequestSlots("sounds", settings.max_audio, settings.max_project_audio),
+            audio_slots=RequestSlots("sounds", SlotCaps(settings.max_audio, settings.max_project_audio)),
+            stream_slots=RequestSlots(STREAM_SLOTS, STREAM_CAPS),
             healths=lambda: (WELL, REFUSED),
             missing=lambda: tuple(opened.missing),
             webhooks=sender,
@@ -476,6 +483,17 @@ class Gate:
     async def __call__(self, socket: ClientSocket) -> None:
         self.began.set()
         await self.go.wait()
+
+
+@pytest.fixture
+async def broker_members(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Members]:
+    """A broker and the workers that join it. No answer is too late, unless the test says so."""
+    monkeypatch.setattr(broker_module, "QUERY_S", 600.0)
+    monkeypatch.setattr(link_module, "ANSWER_S", 600.0)
+    async with background_tasks() as tasks, asyncio.timeout(WAIT_S):
+        members = Members(tasks)
+        yield members
+        members.close()
 
 
 @pytest.fixture

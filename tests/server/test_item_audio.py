@@ -11,7 +11,7 @@ from voicepipe.errors import Overload
 from voicepipe.server.api import item_audio
 from voicepipe.server.authenticate import Principal
 from voicepipe.server.gateway.request_slots import RequestSlots
-from voicepipe.server.gateway.slot_counts import AUDIO_SLOTS
+from voicepipe.server.gateway.slot_counts import AUDIO_SLOTS, SlotCaps
 from voicepipe.server.workers.messages import QueryResult
 from voicepipe.server.workers.peers import Workers
 
@@ -28,8 +28,8 @@ async def test_a_request_takes_a_slot_of_audio(serve: Any, monkeypatch: pytest.M
         async def held(*_: object) -> bytes:
             nonlocal n_entered
             n_entered += 1
-            if n_entered <= slots.limit:
-                if n_entered == slots.limit:
+            if n_entered <= slots.caps.all:
+                if n_entered == slots.caps.all:
                     entered.set()
                 await left.wait()
             return b"RIFF"
@@ -40,17 +40,17 @@ async def test_a_request_takes_a_slot_of_audio(serve: Any, monkeypatch: pytest.M
 
         monkeypatch.setattr(item_audio, "own_item_audio", held)
         async with asyncio.TaskGroup() as group:
-            taking = [group.create_task(status()) for _ in range(slots.limit)]
+            taking = [group.create_task(status()) for _ in range(slots.caps.all)]
             await entered.wait()
             assert await status() == 503
             left.set()
-        assert [each.result() for each in taking] == [200] * slots.limit
+        assert [each.result() for each in taking] == [200] * slots.caps.all
         assert len(slots) == 0
 
 
 async def test_a_refusal_names_all_that_takes_these_slots() -> None:
     """Whatever was requested is among it."""
-    slots, principal = RequestSlots(AUDIO_SLOTS, 1, 0), Principal("acme", None)
+    slots, principal = RequestSlots(AUDIO_SLOTS, SlotCaps(1)), Principal("acme", None)
     async with slots.slot(principal):
         with pytest.raises(Overload) as refused:
             slots.check(principal)

@@ -325,6 +325,16 @@ def test_the_limit_is_that_of_the_memory_it_takes(piece: str, n_pieces: int) -> 
     assert texts == [piece] + [f"{piece}{n}" for n in range(1, n_pieces)]
 
 
+@pytest.mark.parametrize(("entries", "n_stored"), [(40, 10), (2, 1)])
+def test_each_process_has_its_share_of_the_limits(entries: int, n_stored: int) -> None:
+    no_models: Any = None
+    cache = ResponseCache(ResponseCacheSettings(mb=1, entries=entries), no_models, n_processes=4)
+    assert cache.max_chars == 250_000
+    for n in range(20):
+        cache.store(n.to_bytes(32, "big"), ["a"], Answered())
+    assert len(cache) == n_stored
+
+
 @pytest.mark.parametrize(("name", "value"), [("mb", -1), ("entries", 0), ("keep_s", 0)])
 def test_wrong_settings(name: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=rf"response_cache\.{name}: expected a whole number from"):

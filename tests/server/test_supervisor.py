@@ -15,7 +15,8 @@ from voicepipe.cluster.channel import Channel
 from voicepipe.server.workers import supervisor as supervising
 from voicepipe.server.workers.broker import LATE_PINGS, Broker, ConnectedWorker
 from voicepipe.server.workers.messages import TO_WORKER, Listening, Loaded, Ping, Pong, Stop, TakeConnection, encoded
-from voicepipe.server.workers.supervisor import HUNG_PINGS, Supervisor
+from voicepipe.server.workers.supervisor import HUNG_PINGS, Spawn, Supervisor
+from voicepipe.server.workers.wait_counts import WaitCounts
 from voicepipe.testing.waiting import WAIT_S, eventually
 
 KILLED = -9
@@ -69,6 +70,13 @@ class Process:
                 pass
 
 
+def supervisor_of(listeners: list[socket.socket], spawn: Spawn, *, n_workers: int) -> Supervisor:
+    waits = WaitCounts({})
+    return Supervisor(
+        listeners, spawn, n_workers=n_workers, drain_ms=0, slots={}, wait_counts=waits, print_line=lambda _: None
+    )
+
+
 @asynccontextmanager
 async def supervised(
     *, hangs: tuple[bool, ...], monkeypatch: pytest.MonkeyPatch
@@ -83,7 +91,7 @@ async def supervised(
         spawned.put_nowait(process)
         return process
 
-    server = Supervisor([], spawn, n_workers=1, drain_ms=0, slots={}, print_line=lambda _: None)
+    server = supervisor_of([], spawn, n_workers=1)
     async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
         group.create_task(server.run(stopped))
         await server.listening
@@ -109,7 +117,7 @@ async def test_a_worker_that_hangs_is_killed_and_started_again(
 @contextmanager
 def idle_and_busy() -> Iterator[tuple[Broker, ConnectedWorker, ConnectedWorker]]:
     """A broker with an idle worker and one that has sessions."""
-    broker, ends = Broker({}), [socket.socketpair() for _ in range(2)]
+    broker, ends = Broker({}, WaitCounts({})), [socket.socketpair() for _ in range(2)]
     for index, (ours, _) in enumerate(ends):
         channel = Channel(ours, lambda data, passed: None, lambda: None)
         broker.attach(ConnectedWorker(index, channel, owner=f"owner {index}", accepts=True, is_loaded=True))
@@ -151,7 +159,7 @@ async def test_connections_go_to_the_worker_that_has_loaded_its_models() -> None
 
     listener, stopped = socket.create_server(("127.0.0.1", 0)), asyncio.Event()
     listener.setblocking(False)
-    server = Supervisor([listener], spawn, n_workers=2, drain_ms=0, slots={}, print_line=lambda _: None)
+    server = supervisor_of([listener], spawn, n_workers=2)
     async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
         group.create_task(server.run(stopped))
         await eventually(partial(_all_accept, server))

@@ -19,6 +19,7 @@ from voicepipe.server.authenticate import Principal
 from voicepipe.server.sessions.resume import Found
 from voicepipe.server.sessions.websocket import AiohttpSocket
 from voicepipe.server.takeover import StoredSession
+from voicepipe.server.wait_limits import WaitLimits
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.resumption import digest_of
 from voicepipe.session.snapshot import SessionSnapshot
@@ -198,7 +199,9 @@ async def test_a_connection_without_an_event_waits_for_one_if_its_session_is_kno
 
 async def is_waiting(server: Server) -> bool | None:
     """Return whether the server waits for the first event of a connection."""
-    return len(server.context.resumptions.waiting) > 0 or None
+    waits = server.context.resumptions.waits
+    assert isinstance(waits, WaitLimits)
+    return len(waits) > 0 or None
 
 
 class HungProcess:

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 
 from voicepipe.audio.files import wav_bytes
 from voicepipe.audio.samples import silence
-from voicepipe.server import form_reader, request_bodies
+from voicepipe.server import body_limits, form_reader, request_bodies
 from voicepipe.server.gateway import uploaded_recording
 from voicepipe.testing.fakes.cues import Hang, Hold, Status, SttCue
 from voicepipe.testing.fakes.script import soon
@@ -257,7 +257,7 @@ async def test_uploads_on_their_way_take_no_slot(fake_server: Any) -> None:
 
 async def test_an_address_has_so_many_uploads_on_their_way(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The slowest of its own goes; other addresses are not concerned."""
-    monkeypatch.setattr(request_bodies, "ADDRESS_BODIES", 3)
+    monkeypatch.setattr(body_limits, "ADDRESS_BODIES", 3)
     async with AsyncExitStack() as stack, client_of(server) as client:
         other, _ = await stack.enter_async_context(uploading(server, local_addr=("127.0.0.2", 0)))
         ours = [(await stack.enter_async_context(uploading(server)))[0] for _ in range(5)]
@@ -273,27 +273,27 @@ async def test_an_address_has_so_many_uploads_on_their_way(server: Any, monkeypa
 
 async def test_a_body_whose_time_is_over_is_not_ended_again() -> None:
     """Another request that makes room in the same turn of the loop must not fail for it."""
-    body = request_bodies.Body()
+    deadline = request_bodies.BodyDeadline()
 
     async def read() -> None:
-        async with body.limit:
-            body.limit.reschedule(0)
+        async with deadline.limit:
+            deadline.limit.reschedule(0)
             try:
                 await asyncio.Event().wait()
             finally:
-                body.evict()
-                body.grow(1)
+                deadline.cut()
+                deadline.extend(1)
 
     with pytest.raises(TimeoutError):
         await read()
-    assert not body.is_evicted
+    assert not deadline.is_cut
 
 
 async def test_bodies_on_their_way_have_so_much_memory_and_no_more(
     server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The upload that holds most of the memory is refused, not the newest one."""
-    monkeypatch.setattr(request_bodies, "ALL_BYTES", 150_000)
+    monkeypatch.setattr(body_limits, "ALL_BYTES", 150_000)
     async with uploading(server, local_addr=("127.0.0.2", 0)) as (little, few), uploading(server) as (first, much):
         few.write(b'Content-Disposition: form-data; name="file"\r\n\r\n' + b"x" * 20_000)
         much.write(b'Content-Disposition: form-data; name="file"\r\n\r\n' + b"x" * 90_000)

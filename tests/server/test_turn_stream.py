@@ -6,7 +6,7 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,7 +14,8 @@ from voicepipe.auth.tokens import session_prefix, verify
 from voicepipe.clock import unix_s
 from voicepipe.server import streaming
 from voicepipe.server.api import stream
-from voicepipe.telemetry.live_feed import MAX_READERS, Reader
+from voicepipe.server.gateway.slot_counts import STREAM_CAPS
+from voicepipe.telemetry.live_feed import Reader
 from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.testing.records import turn_record
 from voicepipe.testing.waiting import WAIT_S, eventually
@@ -193,13 +194,19 @@ async def test_a_key_that_is_revoked_is_cut_off(serve: Any, monkeypatch: Any) ->
 
 async def test_there_are_only_so_many_streams_and_a_left_one_is_free(serve: Any) -> None:
     async with serve() as server:
-        with ExitStack() as stack:
-            for _ in range(MAX_READERS):
-                stack.enter_context(server.context.feed.reading(lambda event: True))
+        async with AsyncExitStack() as stack:
+            for _ in range(STREAM_CAPS.all):
+                await stack.enter_async_context(reading(server))
             status, body = await server.get("/v1/turns/stream")
             assert (status, body["error"]["code"]) == (503, "server_overloaded")
-        async with reading(server) as events:
-            await events.next("sessions")
+            assert "Too many concurrent live streams (limit 32)" in body["error"]["message"]
+        await eventually(lambda: is_free(server))
+
+
+async def is_free(server: Any) -> bool | None:
+    """Return whether another stream can be read: the server sees a little later that one has ended."""
+    async with server.http.get(f"{server.base}/v1/turns/stream") as answer:
+        return answer.status == 200 or None
 
 
 async def test_a_silent_line_has_a_heartbeat(serve: Any, monkeypatch: Any) -> None:

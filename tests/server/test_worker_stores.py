@@ -2,56 +2,38 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-
 import pytest
 
 from tests.cluster.snapshot_rules import check_next_secret, check_one_owner
-from tests.server.broker_members import Server
+from tests.server.broker_members import Members
 from voicepipe.cluster.port import LeftSnapshot
 from voicepipe.errors import StoreUnavailable
-from voicepipe.server.workers import broker as broker_module
 from voicepipe.server.workers import link as link_module
 from voicepipe.server.workers.hints import WorkerHints
 from voicepipe.server.workers.snapshots import WorkerSnapshots
-from voicepipe.tasks import background_tasks
-from voicepipe.testing.waiting import WAIT_S
-
-
-@pytest.fixture
-async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Server]:
-    """No answer is too late, unless the test says so."""
-    monkeypatch.setattr(broker_module, "QUERY_S", 600.0)
-    monkeypatch.setattr(link_module, "ANSWER_S", 600.0)
-    async with background_tasks() as tasks, asyncio.timeout(WAIT_S):
-        server = Server(tasks)
-        yield server
-        server.close()
-
 
 # --- snapshots of sessions ------------------------------------------------------------------------
 
 
-async def test_snapshots_of_sessions_follow_the_rules(server: Server) -> None:
-    texts = WorkerSnapshots(server.join().link)
+async def test_snapshots_of_sessions_follow_the_rules(broker_members: Members) -> None:
+    texts = WorkerSnapshots(broker_members.join().link)
     await check_one_owner(texts)
     await check_next_secret(texts)
 
 
-async def test_a_text_outlives_its_worker(server: Server) -> None:
-    one, other = server.join(), server.join()
+async def test_a_text_outlives_its_worker(broker_members: Members) -> None:
+    one, other = broker_members.join(), broker_members.join()
     assert await WorkerSnapshots(one.link).store_snapshot("s", b"1", digest="d", owner="one", life_s=60)
-    server.broker.detach(one.seen)
+    broker_members.broker.detach(one.seen)
     texts = WorkerSnapshots(other.link)
     assert await texts.has_snapshot("s")
     assert await texts.acquire_snapshot("s", digest="d", owner="other", next_digest="e") == b"1"
 
 
-async def test_a_worker_ends_what_another_one_left(server: Server) -> None:
-    one, other = server.join(), server.join()
+async def test_a_worker_ends_what_another_one_left(broker_members: Members) -> None:
+    one, other = broker_members.join(), broker_members.join()
     assert await WorkerSnapshots(one.link).store_snapshot("s", b"1", digest="d", owner="one", life_s=60)
-    server.broker.detach(one.seen)
+    broker_members.broker.detach(one.seen)
     texts = WorkerSnapshots(other.link)
     assert await texts.lease_left_snapshot(after_s=60, life_s=120, lease="l") is None
     assert await texts.lease_left_snapshot(after_s=0, life_s=120, lease="l") == LeftSnapshot("s", b"1")
@@ -62,9 +44,9 @@ async def test_a_worker_ends_what_another_one_left(server: Server) -> None:
 
 
 async def test_a_text_is_not_awaited_where_the_supervisor_is_gone_or_silent(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+    broker_members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, other = server.join(), server.join()
+    one, other = broker_members.join(), broker_members.join()
     monkeypatch.setattr(link_module, "ANSWER_S", 0.0)
     with pytest.raises(StoreUnavailable):
         await WorkerSnapshots(one.link).has_snapshot("s")
@@ -77,15 +59,15 @@ async def test_a_text_is_not_awaited_where_the_supervisor_is_gone_or_silent(
 # --- hints of routers -----------------------------------------------------------------------------
 
 
-async def test_hints_of_a_worker_reach_the_others(server: Server) -> None:
+async def test_hints_of_a_worker_reach_the_others(broker_members: Members) -> None:
     """The last one of each worker and kind; those of a worker that has ended count until they are old."""
-    one, other = (WorkerHints(server.join().link) for _ in range(2))
+    one, other = (WorkerHints(broker_members.join().link) for _ in range(2))
     for body in (b"1", b"2"):
         await one.store_hint("breakers", "one", body, life_s=600)
     await one.store_hint("latency", "one", b"3", life_s=600)
     await other.store_hint("breakers", "other", b"4", life_s=600)
     await until_seen(one, other)
-    server.broker.detach(server.members[0].seen)
+    broker_members.broker.detach(broker_members.members[0].seen)
     found = await other.hints("breakers")
     assert [(each.process, each.body) for each in found] == [("one", b"2"), ("other", b"4")]
     assert [each.body for each in await other.hints("latency")] == [b"3"]
@@ -99,9 +81,9 @@ async def until_seen(*workers: WorkerHints) -> None:
 
 
 async def test_hints_are_not_awaited_where_the_supervisor_is_gone_or_silent(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+    broker_members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, other = server.join(), server.join()
+    one, other = broker_members.join(), broker_members.join()
     monkeypatch.setattr(link_module, "ANSWER_S", 0.0)
     with pytest.raises(StoreUnavailable):
         await WorkerHints(one.link).hints("breakers")

@@ -6,11 +6,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.server.broker_members import NEVER, Member, Server
+from tests.server.broker_members import NEVER, Member, Members
 from voicepipe.errors import Overload
 from voicepipe.server.api.providers import _together
 from voicepipe.server.api.stream_state import _together as states_together
@@ -32,27 +31,15 @@ from voicepipe.server.workers.messages import (
 )
 from voicepipe.server.workers.peers import Workers, WorkerState
 from voicepipe.tasks import background_tasks
-from voicepipe.testing.waiting import WAIT_S, eventually
-
-
-@pytest.fixture
-async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Server]:
-    """No answer is too late, unless the test says so."""
-    monkeypatch.setattr(broker_module, "QUERY_S", 600.0)
-    monkeypatch.setattr(link_module, "ANSWER_S", 600.0)
-    async with background_tasks() as tasks, asyncio.timeout(WAIT_S):
-        server = Server(tasks)
-        yield server
-        server.close()
-
+from voicepipe.testing.waiting import eventually
 
 # --- queries ----------------------------------------------------------------------------------
 
 
-async def test_every_worker_that_listens_answers_for_itself(server: Server) -> None:
+async def test_every_worker_that_listens_answers_for_itself(broker_members: Members) -> None:
     """One that still starts is left out."""
-    one, other = server.join(), server.join()
-    server.join(owner="").answers("providers", {"id": "starts"})
+    one, other = broker_members.join(), broker_members.join()
+    broker_members.join(owner="").answers("providers", {"id": "starts"})
     for number, member in enumerate((one, other)):
         member.answers("providers", {"id": number})
         member.answers("head_room", ProcessLoad(sessions=number, has_head_room=bool(number)))
@@ -65,13 +52,15 @@ async def test_every_worker_that_listens_answers_for_itself(server: Server) -> N
     assert await one.workers.find_session("s") == "held"
     assert [row["started_at"] for row in (await one.workers.sessions(None)).rows] == [1, 0]
     await one.workers.delete_session("acme", "s")
-    assert server.broker._pending == {}
+    assert broker_members.broker._pending == {}
 
 
-async def test_the_supervisor_says_why_a_session_is_not_found(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_supervisor_says_why_a_session_is_not_found(
+    broker_members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its worker does not answer, and later has died; of many such sessions the latest are remembered."""
     monkeypatch.setattr(broker_module, "LOST_SESSIONS", 2)
-    one, other = server.join(), server.join()
+    one, other = broker_members.join(), broker_members.join()
     one.answers("session", False)
     other.answers("session", NEVER)
     for session in "abc":
@@ -80,17 +69,17 @@ async def test_the_supervisor_says_why_a_session_is_not_found(server: Server, mo
     monkeypatch.setattr(broker_module, "QUERY_S", 0.0)
     assert await one.workers.find_session("a") == "hung"
     assert await one.workers.find_session("x") == "unknown"
-    server.broker.detach(other.seen)
+    broker_members.broker.detach(other.seen)
     assert sorted([await one.workers.find_session(session) for session in "abc"]) == ["lost", "lost", "unknown"]
     assert await one.workers.find_session("x") == "unknown"
 
 
 async def test_a_worker_that_fails_to_answer_is_left_out(
-    server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    broker_members: Members, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By a bug of ours, which is in the log, or since it does not know the query yet."""
     monkeypatch.setattr(broker_module, "QUERY_S", 0.05)
-    one, broken, _ = server.join(), server.join(), server.join()
+    one, broken, _ = broker_members.join(), broker_members.join(), broker_members.join()
     one.answers("providers", {"id": "one"})
     broken.answers("providers", RuntimeError("a bug"))
     with caplog.at_level(logging.ERROR, logger="voicepipe"):
@@ -99,23 +88,23 @@ async def test_a_worker_that_fails_to_answer_is_left_out(
 
 
 @pytest.mark.parametrize("end", ["ended", "hangs"])
-async def test_a_worker_that_is_gone_is_not_waited_for(server: Server, end: str) -> None:
+async def test_a_worker_that_is_gone_is_not_waited_for(broker_members: Members, end: str) -> None:
     """It ended while it was to answer, or its channel takes nothing."""
-    one, gone = server.join(), server.join()
+    one, gone = broker_members.join(), broker_members.join()
     one.answers("providers", {"id": "one"})
     gone.answers("providers", NEVER)
     if end == "hangs":
         gone.seen.channel.close()
     query = asyncio.create_task(one.workers.providers())
     if end == "ended":
-        await eventually(lambda: waits_for(server, gone))
-        server.broker.detach(gone.seen)
+        await eventually(lambda: waits_for(broker_members, gone))
+        broker_members.broker.detach(gone.seen)
     assert await query == [{"id": "one"}]
 
 
-async def test_the_query_of_a_worker_that_is_gone_is_dropped(server: Server) -> None:
+async def test_the_query_of_a_worker_that_is_gone_is_dropped(broker_members: Members) -> None:
     """A late answer to it goes to nobody."""
-    one, other = server.join(), server.join()
+    one, other = broker_members.join(), broker_members.join()
     go_on = asyncio.Event()
 
     async def slowly(data: bytes) -> bytes:
@@ -125,9 +114,9 @@ async def test_the_query_of_a_worker_that_is_gone_is_dropped(server: Server) -> 
     other.link.answers["providers"] = slowly
     one.answers("providers", [])
     query = asyncio.create_task(one.workers.providers())
-    await eventually(lambda: waits_for(server, other))
-    server.broker.detach(one.seen)
-    assert server.broker._pending == {}
+    await eventually(lambda: waits_for(broker_members, other))
+    broker_members.broker.detach(one.seen)
+    assert broker_members.broker._pending == {}
     go_on.set()
     other.answers("head_room", ProcessLoad(sessions=0, has_head_room=True))
     assert len(await other.workers.loads()) == 1  # behind the late answer on the same channel
@@ -136,10 +125,10 @@ async def test_the_query_of_a_worker_that_is_gone_is_dropped(server: Server) -> 
 
 
 async def test_what_must_reach_each_worker_fails_where_one_is_silent(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+    broker_members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The list of open sessions says so; a deletion and a file that no other worker has are refused."""
-    one, silent = server.join(), server.join()
+    one, silent = broker_members.join(), broker_members.join()
     for kind, answer in (("sessions", []), ("delete_session", None)):
         one.answers(kind, answer)  # type: ignore[arg-type]
         silent.answers(kind, answer)  # type: ignore[arg-type]
@@ -156,10 +145,10 @@ async def test_what_must_reach_each_worker_fails_where_one_is_silent(
 
 
 async def test_a_call_that_a_silent_worker_may_have_is_not_said_to_be_over(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+    broker_members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its backend would not try again, and the call would go on."""
-    one, silent = server.join(), server.join()
+    one, silent = broker_members.join(), broker_members.join()
     named = RtcCallLookup("rtc_1", "acme", None)
     for each in (one, silent):
         each.link.answers["call"] = nothing
@@ -177,9 +166,9 @@ async def nothing(_: bytes) -> bytes:
     return b""
 
 
-async def waits_for(server: Server, member: Member) -> bool | None:
+async def waits_for(broker_members: Members, member: Member) -> bool | None:
     """Whether a query waits for this worker alone."""
-    return any(pending.missing == {member.seen} for pending in server.broker._pending.values()) or None
+    return any(pending.missing == {member.seen} for pending in broker_members.broker._pending.values()) or None
 
 
 async def test_a_supervisor_that_does_not_answer_is_an_overload(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,10 +188,10 @@ async def test_a_supervisor_that_does_not_answer_is_an_overload(monkeypatch: pyt
 
 
 async def test_figures_are_read_again_after_a_while_and_stay_while_none_come(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+    broker_members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = WorkerState(open={"acme": 1}, storage=[], records_lost=2, lag=None)
-    member, now_ms = server.join(), 10_000
+    member, now_ms = broker_members.join(), 10_000
     monkeypatch.setattr("voicepipe.server.workers.peers.monotonic_ms", lambda: now_ms)
     member.answers("state", state)
     workers = member.workers
@@ -220,9 +209,9 @@ async def test_figures_are_read_again_after_a_while_and_stay_while_none_come(
 # --- slots, sessions, readers ----------------------------------------------------------------
 
 
-async def test_sessions_share_the_local_models_of_all_workers(server: Server) -> None:
+async def test_sessions_share_the_local_models_of_all_workers(broker_members: Members) -> None:
     """Each request has the limit of its moment; one without a limit gets a slot whatever is taken."""
-    one, other = server.join(), server.join()
+    one, other = broker_members.join(), broker_members.join()
     async with (
         one.workers.model_slot(2, "") as first,
         other.workers.model_slot(2, "") as second,
@@ -232,16 +221,18 @@ async def test_sessions_share_the_local_models_of_all_workers(server: Server) ->
         assert (first, second, third, taken_over) == (True, True, False, True)
         async with other.workers.model_slot(3, "") as fourth:
             assert not fourth
-        server.broker.detach(one.seen)
+        broker_members.broker.detach(one.seen)
         async with other.workers.model_slot(2, "") as fifth:
             assert fifth, "those of a worker that has ended are free"
 
 
-async def test_a_slot_of_the_local_models_can_be_reserved(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slot_of_the_local_models_can_be_reserved(
+    broker_members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In one worker for a session of another; it is free again after its life."""
     now_ms = 0
     monkeypatch.setattr(broker_module, "monotonic_ms", lambda: now_ms)
-    one, other = server.join(), server.join()
+    one, other = broker_members.join(), broker_members.join()
     assert await one.workers.reserve_model_slot(2, "a", life_ms=10_000)
     assert await other.workers.reserve_model_slot(2, "b", life_ms=10_000)
     assert not await other.workers.reserve_model_slot(2, "c", life_ms=10_000)
@@ -252,8 +243,10 @@ async def test_a_slot_of_the_local_models_can_be_reserved(server: Server, monkey
             assert third
 
 
-async def test_the_first_worker_gets_the_turns_of_all_and_the_others_what_it_has_measured(server: Server) -> None:
-    one, other = server.join(), server.join()
+async def test_the_first_worker_gets_the_turns_of_all_and_the_others_what_it_has_measured(
+    broker_members: Members,
+) -> None:
+    one, other = broker_members.join(), broker_members.join()
     turn = LatestTurn("default", (StageWait("llm_ttft", "fake/llm", 500, 600),))
     assert await other.workers.verdict() is None
     assert await other.workers.share_turns(ProcessTurns(1, (turn,))) is None
@@ -266,13 +259,13 @@ async def test_the_first_worker_gets_the_turns_of_all_and_the_others_what_it_has
     assert await other.workers.verdict() == verdict
 
 
-async def test_slots_are_those_of_all_workers_and_free_when_one_ends(server: Server) -> None:
-    one, other = server.join(), server.join()
+async def test_slots_are_those_of_all_workers_and_free_when_one_ends(broker_members: Members) -> None:
+    one, other = broker_members.join(), broker_members.join()
     async with one.link.taken("chat", "acme", "") as first, other.link.taken("chat", "acme", "") as second:
         assert (first, second) == (None, None)
         async with other.link.taken("chat", "acme", "") as third:
             assert third == "project"
-        server.broker.detach(one.seen)
+        broker_members.broker.detach(one.seen)
         async with other.link.taken("chat", "acme", "") as fourth:
             assert fourth is None
 
@@ -291,10 +284,12 @@ class Unread:
         self._loop.add_reader(self._end, self._read)
 
 
-async def test_files_leave_room_for_what_is_sent_once(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+async def test_files_leave_room_for_what_is_sent_once(
+    broker_members: Members, caplog: pytest.LogCaptureFixture
+) -> None:
     """Seven workers request a long file of one worker at the same time, while the supervisor is busy: the files beyond
     the bound are refused at once, and the slots are freed all the same."""
-    holder, *others = [server.join() for _ in range(8)]
+    holder, *others = [broker_members.join() for _ in range(8)]
     file = bytes(5_800_000)
     entered, go_on = 0, asyncio.Event()
 
@@ -338,9 +333,11 @@ async def has_refused(caplog: pytest.LogCaptureFixture) -> bool | None:
     return any(record.message == "worker_channel_full" for record in caplog.records) or None
 
 
-async def test_what_a_busy_supervisor_did_not_take_follows(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_a_busy_supervisor_did_not_take_follows(
+    broker_members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In order, as soon as it pings again. A slot that can't be requested is refused at once."""
-    one, other = server.join(), server.join()
+    one, other = broker_members.join(), broker_members.join()
     async with one.link.taken("chat", "acme", "") as first, one.link.taken("chat", "acme", "") as second:
         assert (first, second) == (None, None)
         send = one.link._channel.send
@@ -360,14 +357,14 @@ async def test_what_a_busy_supervisor_did_not_take_follows(server: Server, monke
         assert (third, fourth) == (None, None)
 
 
-async def test_a_worker_that_joins_learns_that_the_live_feed_is_read(server: Server) -> None:
+async def test_a_worker_that_joins_learns_that_the_live_feed_is_read(broker_members: Members) -> None:
     """And that nobody does any more when the reader's worker has ended."""
-    reader, other = server.join(), server.join()
+    reader, other = broker_members.join(), broker_members.join()
     reader.link.send(Watching(True))
     await eventually(lambda: is_watched(other, True))
-    newcomer = server.join()
+    newcomer = broker_members.join()
     await eventually(lambda: is_watched(newcomer, True))
-    server.broker.detach(reader.seen)
+    broker_members.broker.detach(reader.seen)
     await eventually(lambda: is_watched(newcomer, False))
 
 
@@ -375,9 +372,9 @@ async def is_watched(member: Member, expected: bool) -> bool | None:
     return (member.link.watched is expected) or None
 
 
-async def test_a_connection_is_passed_to_the_worker_of_its_session(server: Server) -> None:
+async def test_a_connection_is_passed_to_the_worker_of_its_session(broker_members: Members) -> None:
     """And closed if no worker has it; a message that lost its connection means nothing."""
-    one, other = server.join(), server.join()
+    one, other = broker_members.join(), broker_members.join()
     arrived: asyncio.Future[tuple[socket.socket, str]] = asyncio.get_running_loop().create_future()
     other.link.on_relay = lambda end, session: arrived.set_result((end, session))
     other.workers.opened("s")
@@ -403,24 +400,26 @@ async def has_session(member: Member, session: str) -> bool | None:
     return session in member.seen.sessions or None
 
 
-async def test_the_next_connection_goes_where_least_is_running(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_next_connection_goes_where_least_is_running(
+    broker_members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A connection counts until it has a session or is closed, and for two seconds at most."""
     now_ms = 10_000
     monkeypatch.setattr(broker_module, "monotonic_ms", lambda: now_ms)
-    assert server.broker.least_loaded() is None
-    one, other = server.join(), server.join()
+    assert broker_members.broker.least_loaded() is None
+    one, other = broker_members.join(), broker_members.join()
     for _ in range(2):
         one.seen.given_ms.append(now_ms)
-    assert server.broker.least_loaded() is other.seen
+    assert broker_members.broker.least_loaded() is other.seen
     other.link.send(SessionOpened("s"))
     one.link.send(ConnectionClosed())
     one.link.send(ConnectionClosed())
     one.link.send(ConnectionClosed())
-    assert server.broker.least_loaded() is one.seen
+    assert broker_members.broker.least_loaded() is one.seen
     one.seen.given_ms.extend([now_ms] * 5)
-    assert server.broker.least_loaded() is other.seen
+    assert broker_members.broker.least_loaded() is other.seen
     now_ms += 2_000
-    assert server.broker.least_loaded() is one.seen
+    assert broker_members.broker.least_loaded() is one.seen
 
 
 @pytest.mark.parametrize("is_draining", [False, True])

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
 
 import pytest
 
-from voicepipe.errors import Overload
-from voicepipe.telemetry.live_feed import MAX_PER_TOKEN, MAX_READERS, MAX_TOKEN_READERS, Feed, FeedEvent, Reader
+from voicepipe.telemetry.live_feed import Feed, FeedEvent, Reader
 from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.testing.records import turn_record
 from voicepipe.testing.waiting import WAIT_S
@@ -124,33 +122,3 @@ async def test_marks_cost_nothing_without_readers() -> None:
         assert event is not None
         assert (event.kind, event.session, event.data) == ("live", "sess_1", b'{"mark":"ended"}')
     assert made == []
-
-
-async def test_there_are_not_more_readers_than_places() -> None:
-    """And a place that was left is free again."""
-    feed = Feed()
-    with ExitStack() as stack:
-        for _ in range(MAX_READERS):
-            stack.enter_context(feed.reading(everything))
-        with pytest.raises(Overload, match=r"Too many live streams \(limit 32\)"), feed.reading(everything):
-            pass
-    with feed.reading(everything):
-        pass
-
-
-def test_client_secrets_leave_room_for_operators() -> None:
-    """One has a few streams, all together have half of them."""
-    feed = Feed()
-    with ExitStack() as stack:
-        for _ in range(MAX_PER_TOKEN):
-            stack.enter_context(feed.reading(lambda event: True, token="sess_a"))
-        with pytest.raises(Overload, match="of this client secret"):
-            stack.enter_context(feed.reading(lambda event: True, token="sess_a"))
-        for n in range(MAX_TOKEN_READERS - MAX_PER_TOKEN):
-            stack.enter_context(feed.reading(lambda event: True, token=f"sess_{n}"))
-        with pytest.raises(Overload, match="of client secrets"):
-            stack.enter_context(feed.reading(lambda event: True, token="sess_new"))
-        for _ in range(MAX_READERS - MAX_TOKEN_READERS):
-            stack.enter_context(feed.reading(lambda event: True))
-    with feed.reading(lambda event: True, token="sess_a"):
-        assert feed.n_readers == 1

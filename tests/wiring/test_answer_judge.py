@@ -39,7 +39,7 @@ def turn(id: str, *, arm: str = "host/new", said: str = "What time is it?") -> S
 
 @asynccontextmanager
 async def judging(
-    folder: Path, model: FakeModel, **quality: Any
+    folder: Path, model: FakeModel, *, n_processes: int = 1, **quality: Any
 ) -> AsyncIterator[tuple[AnswerJudge, JudgedTurns, Any]]:
     overrides = {
         "quality.judge_model": "fake/judge",
@@ -52,7 +52,7 @@ async def judging(
     store = await SqliteTurnStore.open(folder / "turns.sqlite3")
     turns = JudgedTurns(settings.quality)
     price = Price(input_usd=1_000, output_usd=1_000)
-    judge = AnswerJudge(lambda: settings, SPEC, price, model, store, turns)
+    judge = AnswerJudge(lambda: settings, SPEC, price, model, store, turns, n_processes)
     async with asyncio.TaskGroup() as group:
         running = group.create_task(judge.run())
         yield judge, turns, store
@@ -171,12 +171,12 @@ async def test_a_turn_that_is_not_stored_yet_is_waited_for(tmp_path: Path, monke
         await until(judge, failed=1)
 
 
-async def test_its_cost_is_bounded(tmp_path: Path) -> None:
-    async with judging(tmp_path, FakeModel(LlmCue(tokens=("1",), input_tokens=90)), usd_per_day=0.05) as (
-        judge,
-        turns,
-        store,
-    ):
+@pytest.mark.parametrize(("n_processes", "usd_per_day"), [(1, 0.05), (4, 0.2)])
+async def test_its_cost_is_bounded(tmp_path: Path, n_processes: int, usd_per_day: float) -> None:
+    """Each process has its share of the limit."""
+    model = FakeModel(LlmCue(tokens=("1",), input_tokens=90))
+    judging_ = judging(tmp_path, model, n_processes=n_processes, usd_per_day=usd_per_day)
+    async with judging_ as (judge, turns, store):
         await store.store([turn("a"), turn("b")])
         turns.on_turn_end(turn("a"))
         turns.on_turn_end(turn("b"))

@@ -17,6 +17,8 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from tests.wiring.workers import MAX_SESSIONS, Server, serving, status_of, take_turn, talking
+from voicepipe.server.body_limits import ADDRESS_BODIES
+from voicepipe.server.gateway.slot_counts import STREAM_CAPS
 from voicepipe.testing.fakes.cues import CallCue, Hold, LlmCue, Status, tokens
 from voicepipe.testing.fakes.mcp_server import FakeMcpServer, FakeMcpTool
 from voicepipe.testing.waiting import WAIT_S, eventually
@@ -162,6 +164,59 @@ async def test_an_address_that_guesses_keys_must_wait_at_both_workers(server: Se
     wrong = f"{server.key[:-4]}AAAA"
     assert [await status_of(server, wrong) for _ in range(14)] == [401] * 10 + [429] * 4
     assert await server.metric("workers") == 2  # a right key always passes
+
+
+async def test_the_connections_of_an_address_are_limited_together(server: Server) -> None:
+    """As many as one process would have, in whichever worker they are."""
+    await server.until_workers(2)
+    host, _, port = server.url.removeprefix("http://").rpartition(":")
+    async with AsyncExitStack() as stack:
+        writers = [(await asyncio.open_connection(host, int(port)))[1] for _ in range(60)]
+        for writer in writers:
+            stack.callback(writer.transport.abort)
+
+        async def are_limited() -> bool | None:
+            return server.connections(0) + server.connections(1) == 40 or None
+
+        await eventually(are_limited)
+        assert min(server.connections(0), server.connections(1)) >= 10
+        n_closed = await server.metric('connections_closed_total{why="address"}')
+        assert n_closed in (20, 21)  # this request's connection may have waited too
+
+
+async def test_the_bodies_of_an_address_are_limited_together(server: Server) -> None:
+    """The slowest is answered 503, whichever worker has it; a request that is complete is answered."""
+    await server.until_workers(2)
+    host, _, port = server.url.removeprefix("http://").rpartition(":")
+    lines = "\r\n".join(
+        ["POST /v1/chat/completions HTTP/1.1", "Host: x", f"Authorization: Bearer {server.key}", "Content-Length: 99"]
+    )
+    async with AsyncExitStack() as stack:
+        streams = [await asyncio.open_connection(host, int(port)) for _ in range(ADDRESS_BODIES + 3)]
+        for _, writer in streams:
+            stack.callback(writer.transport.abort)
+            writer.write(f"{lines}\r\n\r\n{{".encode())
+        answers = [asyncio.create_task(reader.readline()) for reader, _ in streams]
+
+        async def are_limited() -> bool | None:
+            return sum(answer.done() for answer in answers) == 3 or None
+
+        await eventually(are_limited)
+        assert {answer.result()[:12] for answer in answers if answer.done()} == {b"HTTP/1.1 503"}
+        assert (await server.read("/v1/models"))["data"]
+        for answer in answers:
+            answer.cancel()
+
+
+async def test_live_streams_are_limited_together(server: Server) -> None:
+    await server.until_workers(2)
+    async with AsyncExitStack() as stack:
+        statuses = []
+        for _ in range(STREAM_CAPS.all + 2):
+            http = await stack.enter_async_context(aiohttp.ClientSession(headers=server.headers))
+            answer = await stack.enter_async_context(http.get(f"{server.url}/v1/turns/stream"))
+            statuses.append(answer.status)
+        assert statuses == [200] * STREAM_CAPS.all + [503] * 2
 
 
 async def test_the_live_stream_has_the_turns_of_both_workers_in_one_order(server: Server) -> None:

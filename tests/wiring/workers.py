@@ -25,6 +25,7 @@ MAX_SESSIONS = 4
 LIMITS = f"""
         max_sessions = {MAX_SESSIONS}
         max_chats = 2
+        address_connections = 40
         drain_ms = 2000
         item_audio_s = 10
         [quotas]

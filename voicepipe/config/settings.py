@@ -154,8 +154,8 @@ class QualitySettings:
     """The share of these turns that the judge scores."""
 
     usd_per_day: Annotated[float, between(0, 100_000)] = 1.0
-    """The most that the judge may cost in a day (UTC), in each worker. Tokens that its provider does not count are
-    estimated."""
+    """The most that the judge may cost in a day (UTC); each worker has its share. Tokens that its provider does not
+    count are estimated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

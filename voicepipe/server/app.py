@@ -12,6 +12,7 @@ from aiohttp import web
 
 from voicepipe.server.acceptor import Acceptor
 from voicepipe.server.api.nodes import ANNOUNCER
+from voicepipe.server.body_limits import BodyLimits
 from voicepipe.server.connections import CONNECTIONS, Connections
 from voicepipe.server.context import CONTEXT, ServerContext
 from voicepipe.server.decoding import DECODING, decoding
@@ -29,6 +30,7 @@ from voicepipe.server.presence import Announcer
 from voicepipe.server.request_bodies import BODIES, MAX_BODY_BYTES, Bodies
 from voicepipe.server.workers.messages import Draining
 from voicepipe.server.workers.query_answers import answer_queries
+from voicepipe.server.workers.shared_waits import SharedBodies, SharedWaits
 from voicepipe.tasks import BackgroundTasks, background_tasks
 from voicepipe.telemetry.isolation import keep_running
 
@@ -64,13 +66,15 @@ async def listening(context: ServerContext) -> AsyncIterator[str]:
     """
     max_descriptors = raise_descriptor_limit()
     warn_of_few(context.options, max_descriptors)
-    connections = Connections(context.options.connection_limits, context.options.proxies)
+    limits, workers = context.options.connection_limits, context.workers
+    waits = None if workers is None else SharedWaits(workers.link, "connection", limits.wait_caps)
+    connections = Connections(limits, context.options.proxies, waits)
+    bodies = BodyLimits() if workers is None else SharedBodies(workers.link)
     async with background_tasks() as detached, decoding() as decoders:
         app = build_app(context)
-        app[DETACHED_TASKS], app[CONNECTIONS], app[BODIES] = detached, connections, Bodies()
+        app[DETACHED_TASKS], app[CONNECTIONS], app[BODIES] = detached, connections, Bodies(bodies)
         app[DECODING] = decoders
         app[ANNOUNCER] = announcer = Announcer(context, context.presence, context.node)
-        workers = context.workers
         runner = web.AppRunner(app, handle_signals=False, handler_cancellation=True, shutdown_timeout=LAST_ANSWERS_S)
         with nullcontext() if workers is None else workers.link.handling():
             await runner.setup()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from voicepipe.server.wait_limits import WaitCaps
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
@@ -19,3 +21,8 @@ class ConnectionLimits:
     address_connections: int = 100
     """Connections of one client's address without a request. HTTP clients usually keep at most this number of idle
     connections."""
+
+    @property
+    def wait_caps(self) -> WaitCaps:
+        """The limit of connections without a request. All together are bounded by the process's descriptors."""
+        return WaitCaps(per_address=self.address_connections)

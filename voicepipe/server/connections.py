@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Literal
 
 from aiohttp import web
 
 from voicepipe.auth.proxies import TrustedProxies
-from voicepipe.auth.rate_limit import subscriber
 from voicepipe.server.connection_limits import ConnectionLimits
+from voicepipe.server.wait_limits import WaitingConnection, WaitLimits, Waits, of_address
 
 Why = Literal["headers", "address", "descriptors", "refused", "unread"]
 """Why the server closed a connection: its request did not come in time; its address had too many without a request; it
@@ -34,7 +35,10 @@ UNREAD_S: Final = 30
 class AcceptedConnection:
     """An accepted connection, from the accept on. Belongs to one event loop."""
 
-    __slots__ = ("_address", "_close", "_connections", "_deadline", "_is_ended", "is_open", "is_waiting", "trusted")
+    __slots__ = (
+        *("_address", "_close", "_connections", "_deadline", "_is_ended"),
+        *("is_open", "is_waiting", "trusted", "wait_of_address"),
+    )
 
     def __init__(self, connections: Connections, address: str, close: Callable[[], object]) -> None:
         """Start to wait for the first request; `close` ends the connection at once, in any state."""
@@ -46,6 +50,8 @@ class AcceptedConnection:
         self.is_waiting = self._is_ended = False
         """Whether no request is being answered on it: an attribute, since each frame of audio reads it."""
         self._deadline: asyncio.TimerHandle | None = None
+        self.wait_of_address: WaitingConnection | None = None
+        """Its slot among the connections of its address; None: it has none now."""
         self.wait()
         self.begin_headers()
 
@@ -106,9 +112,11 @@ class AcceptedConnection:
 class Connections:
     """The connections that wait for a request, oldest first. Belongs to one event loop."""
 
-    def __init__(self, limits: ConnectionLimits, proxies: TrustedProxies) -> None:
-        """Begin with none. A trusted proxy has no limit: its clients are counted by their own addresses."""
+    def __init__(self, limits: ConnectionLimits, proxies: TrustedProxies, waits: Waits | None = None) -> None:
+        """Begin with none. A trusted proxy has no limit: its clients are counted by their own addresses. `waits` counts
+        the connections of all processes that serve the port; None: there are no others."""
         self.limits, self.proxies = limits, proxies
+        self._waits = WaitLimits(limits.wait_caps) if waits is None else waits
         self.n_closed: Counter[Why] = Counter()
         """Number of connections that the server has closed, per reason."""
 
@@ -117,7 +125,6 @@ class Connections:
 
         # bounded: `address_connections` per address, and the process's descriptors in total
         self._waiting: dict[AcceptedConnection, None] = {}
-        self._of_address: dict[str, dict[AcceptedConnection, None]] = {}
 
     def __len__(self) -> int:
         """Number of connections that wait."""
@@ -126,22 +133,16 @@ class Connections:
     def add(self, connection: AcceptedConnection) -> None:
         """Add one; the oldest of its address is closed when there are too many."""
         self._waiting[connection] = None
-        if connection.trusted:
-            return
-        of_address = self._of_address.setdefault(subscriber(connection.address), {})
-        of_address[connection] = None
-        if len(of_address) > self.limits.address_connections:
-            next(iter(of_address)).close_for("address")
+        if not connection.trusted:
+            drop = partial(connection.close_for, "address")
+            connection.wait_of_address = self._waits.begin(of_address(connection.address), drop)
 
     def remove(self, connection: AcceptedConnection) -> None:
         """Remove one."""
         del self._waiting[connection]
-        if connection.trusted:
-            return
-        key = subscriber(connection.address)
-        del self._of_address[key][connection]
-        if not self._of_address[key]:
-            del self._of_address[key]
+        if connection.wait_of_address is not None:
+            self._waits.end(connection.wait_of_address)
+            connection.wait_of_address = None
 
     def close_oldest(self) -> bool:
         """Close the connection that has waited longest, a trusted proxy's only without another. False: none waits."""

@@ -157,6 +157,9 @@ class ServerContext(Struct, frozen=True, kw_only=True):
 
     audio_slots: RequestSlots
 
+    stream_slots: RequestSlots
+    """Those of live streams of turns."""
+
     healths: Callable[[], tuple[Health, ...]]
     """The status of each provider."""
 

@@ -12,7 +12,6 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 
-from voicepipe.errors import Overload
 from voicepipe.telemetry.store.port import StoredTurn, redacted_turn, turn_plain
 
 Kind = Literal["turn", "live"]
@@ -22,17 +21,6 @@ RESUMABLE_EVENTS: Final = 500
 
 MAX_WAITING: Final = 1_000
 """Maximum of events that wait for one reader."""
-
-MAX_READERS: Final = 32
-
-MAX_TOKEN_READERS: Final = 16
-"""Maximum of readers with a client secret: pages of users leave half for operators."""
-
-MAX_PER_TOKEN: Final = 4
-"""Maximum of readers with the same client secret."""
-
-FULL_WAIT_MS: Final = 5_000
-"""The retry delay for a reader that is refused because all slots are taken."""
 
 
 @dataclass(slots=True)
@@ -84,10 +72,8 @@ EventFilter = Callable[[FeedEvent], bool]
 class Reader:
     """The events of one reader, oldest first."""
 
-    def __init__(
-        self, accepts: EventFilter, *, has_gap: bool = False, max_waiting: int = MAX_WAITING, token: str = ""
-    ) -> None:
-        self._accepts, self._max_waiting, self.token = accepts, max_waiting, token
+    def __init__(self, accepts: EventFilter, *, has_gap: bool = False, max_waiting: int = MAX_WAITING) -> None:
+        self._accepts, self._max_waiting = accepts, max_waiting
         # Full means that the reader is too slow: the oldest event is dropped and counted, since a live reader shows the
         # newest.
         self._waiting: deque[FeedEvent] = deque()
@@ -163,7 +149,7 @@ class Feed:
         self._forward: Forward = _not_forwarded
         self._recent: deque[FeedEvent] = deque(maxlen=recent)  # full: the oldest is dropped
         self._max_waiting = max_waiting
-        self._readers: set[Reader] = set()  # bounded by MAX_READERS: one more is refused
+        self._readers: set[Reader] = set()  # bounded: by the slots of live streams
         self.is_watched = False
         """Whether there are readers, in any process: an attribute, since each event of each session reads it."""
 
@@ -194,17 +180,10 @@ class Feed:
         self._recent = deque(recent, maxlen=self._recent.maxlen)
 
     @contextmanager
-    def reading(self, accepts: EventFilter, *, after: str = "", token: str = "") -> Iterator[Reader]:
-        """Read live events while the block runs, and first the events after that of the id `after`.
-
-        `token` names the client secret of a reader that has one.
-
-        Raises:
-            Overload: too many readers, in total or with client secrets.
-        """
-        self._check_readers(token)
+    def reading(self, accepts: EventFilter, *, after: str = "") -> Iterator[Reader]:
+        """Read live events while the block runs, and first the events after that of the id `after`."""
         missed, has_gap = self._after(after)
-        reader = Reader(accepts, has_gap=has_gap, max_waiting=self._max_waiting, token=token)
+        reader = Reader(accepts, has_gap=has_gap, max_waiting=self._max_waiting)
         for event in missed:
             reader.offer(event)
         self._readers.add(reader)
@@ -256,18 +235,6 @@ class Feed:
 
     def _update_watched(self) -> None:
         self.is_watched = self.is_watched_here or self._watched_by_nodes
-
-    def _check_readers(self, token: str) -> None:
-        if len(self._readers) >= MAX_READERS:
-            raise Overload(f"Too many live streams (limit {MAX_READERS}).", retry_after_ms=FULL_WAIT_MS)
-        if not token:
-            return
-        tokens = [reader.token for reader in self._readers if reader.token]
-        if tokens.count(token) >= MAX_PER_TOKEN:
-            raise Overload(f"Too many live streams of this client secret (limit {MAX_PER_TOKEN}).")
-        if len(tokens) >= MAX_TOKEN_READERS:
-            why = f"Too many live streams of client secrets (limit {MAX_TOKEN_READERS})."
-            raise Overload(why, retry_after_ms=FULL_WAIT_MS)
 
     def _publish(
         self, kind: Kind, project: str, session: str, make: Callable[[], object], make_redacted: Callable[[], object]

@@ -79,10 +79,13 @@ class AnswerJudge:
         model: Model,
         store: TurnStore,
         turns: JudgedTurns,
+        n_processes: int,
     ) -> None:
-        """`settings` returns those in force: a reload changes agents."""
+        """`settings` returns those in force: a reload changes agents. Each of `n_processes` has its share of the
+        cost."""
         self._settings, self._spec, self._price = settings, spec, price
         self._model, self._store, self._turns = model, store, turns
+        self._n_processes = n_processes
         self._n_judged = self._n_failed = self._n_over = 0
         self.cost_usd = 0.0
         self._day, self._day_usd = 0, 0.0
@@ -100,7 +103,7 @@ class AnswerJudge:
         """Judge turns until this is cancelled. No failure ends it."""
         while True:
             turn = await self._turns.next()
-            if self._spent_today_usd() >= self._settings().quality.usd_per_day:
+            if self._spent_today_usd() >= self._settings().quality.usd_per_day / self._n_processes:
                 self._n_over += 1
             # Only counted: no circuit breaker has these calls. A bug is logged.
             elif await failure_of("llm", str(self._spec), self._judge(turn)) is not None:
@@ -168,7 +171,7 @@ class AnswerJudge:
 
 
 def answer_judge_of(
-    in_force: Callable[[], Settings], stages: Stages, store: TurnStore, turns: JudgedTurns
+    in_force: Callable[[], Settings], stages: Stages, store: TurnStore, turns: JudgedTurns, *, n_processes: int
 ) -> AnswerJudge | None:
     """Return the judge of the settings, or None without one.
 
@@ -184,7 +187,7 @@ def answer_judge_of(
     if (price := price_of(settings, spec)) is None:
         missing = f"providers.{spec.provider}.input_usd_per_million and output_usd_per_million"
         raise ConfigError(f"{key}: expected a model with a known price, for quality.usd_per_day; set {missing}")
-    return AnswerJudge(in_force, spec, price, model, store, turns)
+    return AnswerJudge(in_force, spec, price, model, store, turns, n_processes)
 
 
 def _words_of(turn: StoredTurn, redact: Redactor) -> str:

@@ -26,16 +26,19 @@ from voicepipe.server.context import ServerContext
 from voicepipe.server.gateway.request_slots import RequestSlots
 from voicepipe.server.gateway.response_cache import ResponseCache
 from voicepipe.server.gateway.response_cache_settings import ResponseCacheSettings
-from voicepipe.server.gateway.slot_counts import AUDIO_SLOTS, CHAT_SLOTS
+from voicepipe.server.gateway.slot_counts import AUDIO_SLOTS, CHAT_SLOTS, STREAM_CAPS, STREAM_SLOTS, SlotCaps
 from voicepipe.server.head_room import HeadRoom
 from voicepipe.server.reference_figures import ReferenceFigures
 from voicepipe.server.sessions.live_sessions import LiveSessions
+from voicepipe.server.sessions.resume import Resumptions
 from voicepipe.server.tls import tls_context
+from voicepipe.server.wait_limits import RESUME_CAPS
 from voicepipe.server.webrtc.calls import RtcCalls
 from voicepipe.server.workers.link import WorkerLink
 from voicepipe.server.workers.peers import Workers
 from voicepipe.server.workers.relay import RelayedRtcCalls, RelayedSessions
 from voicepipe.server.workers.shared import SharedAttempts, SharedFeed, deliver_to
+from voicepipe.server.workers.shared_waits import SharedWaits
 from voicepipe.server.workers.snapshots import WorkerSnapshots
 from voicepipe.storage import StorageHealth
 from voicepipe.telemetry.live_feed import Feed
@@ -115,7 +118,9 @@ class Components(Struct, frozen=True, kw_only=True):
         stages = Stages(settings, sounds=resources.sounds, tools=tools, mcp=servers)
         sessions = _sessions(settings, stages, resources, detached_tasks)
         in_force = SettingsInForce(settings)
-        judge = answer_judge_of(lambda: in_force.settings, stages, resources.turns, resources.judged)
+        judge = answer_judge_of(
+            lambda: in_force.settings, stages, resources.turns, resources.judged, n_processes=resources.n_processes
+        )
         jobs = await _bench_jobs(settings) if is_first and settings.benches else []
         return cls(
             in_force=in_force,
@@ -198,13 +203,16 @@ def _context(parts: Components, resources: Resources, workers: WorkerParts | Non
         chat_models=chat,
         # An operator who has texts redacted wants none of them stored as they are.
         response_cache=ResponseCache(
-            ResponseCacheSettings() if settings.records.redact else settings.response_cache, chat
+            ResponseCacheSettings() if settings.records.redact else settings.response_cache,
+            chat,
+            n_processes=resources.n_processes,
         ),
-        chat_slots=RequestSlots(CHAT_SLOTS, options.max_chats, options.max_project_chats, link),
+        chat_slots=RequestSlots(CHAT_SLOTS, SlotCaps(options.max_chats, options.max_project_chats), link),
         embedding_models=Embeddings(settings),
         responses=resources.responses,
         audio_models=Audio(settings, parts.stages),
-        audio_slots=RequestSlots(AUDIO_SLOTS, options.max_audio, options.max_project_audio, link),
+        audio_slots=RequestSlots(AUDIO_SLOTS, SlotCaps(options.max_audio, options.max_project_audio), link),
+        stream_slots=RequestSlots(STREAM_SLOTS, STREAM_CAPS, link),
         healths=sessions.healths,
         missing=parts.models.missing,
         local_loads=parts.models.loads,
@@ -307,11 +315,16 @@ def _with_nodes(
 def _connected(context: ServerContext, workers: WorkerParts, feed: Feed) -> ServerContext:
     """Return the context of a worker."""
     link, slots = workers.link, context.live_sessions.slots
+    resumptions = Resumptions(SharedWaits(link, "resume", RESUME_CAPS))
     deliver_to(feed, link)
     link.on_free_slots = slots.free_owner
     others = workers.others
     return replace(
-        context, workers=others, other_sessions=RelayedSessions(others), other_rtc_calls=RelayedRtcCalls(others)
+        context,
+        workers=others,
+        other_sessions=RelayedSessions(others),
+        other_rtc_calls=RelayedRtcCalls(others),
+        resumptions=resumptions,
     )
 
 

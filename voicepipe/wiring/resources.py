@@ -42,6 +42,9 @@ from voicepipe.wiring.webhooks import session_events_of, webhooks_of
 class Resources(Struct, frozen=True, kw_only=True):
     """The open resources of a server, closed in the reverse order."""
 
+    n_processes: int
+    """The processes that serve the port: limits of the server are shared by them."""
+
     metrics: Metrics
     health: StorageHealth
     feed: Feed
@@ -74,7 +77,7 @@ async def open_resources(
     Args:
         settings: everything; no other source is read.
         is_first: whether this process does what is done once for all workers.
-        n_processes: the processes that share the limits of files.
+        n_processes: the processes that serve the port, and share its limits.
         hub: the way of the live feed's events to the other workers; None: this process serves alone.
 
     Raises:
@@ -101,6 +104,7 @@ async def open_resources(
         knowledge_of(settings) as knowledge,
     ):
         yield Resources(
+            n_processes=n_processes,
             metrics=metrics,
             health=health,
             feed=feed,

@@ -18,11 +18,20 @@ from voicepipe.config.reader import SettingsReader
 from voicepipe.config.settings import LOCAL, STAGES, Settings
 from voicepipe.errors import ConfigError
 from voicepipe.server.descriptors import raise_descriptor_limit
-from voicepipe.server.gateway.slot_counts import AUDIO_SLOTS, CHAT_SLOTS, SlotCounts
+from voicepipe.server.gateway.slot_counts import (
+    AUDIO_SLOTS,
+    CHAT_SLOTS,
+    STREAM_CAPS,
+    STREAM_SLOTS,
+    SlotCaps,
+    SlotCounts,
+)
 from voicepipe.server.listeners import address, bound
 from voicepipe.server.tls import tls_context
+from voicepipe.server.wait_limits import RESUME_CAPS
 from voicepipe.server.workers.broker import Broker
 from voicepipe.server.workers.supervisor import Supervisor, WorkerProcess
+from voicepipe.server.workers.wait_counts import WaitCounts
 from voicepipe.telemetry.log import log_event, logging_to
 from voicepipe.wiring.data_folder import make_private
 from voicepipe.wiring.key_store import key_store
@@ -125,9 +134,11 @@ async def serve(settings: Settings, n_workers: int, print_line: Callable[[str], 
         n_workers=n_workers,
         drain_ms=options.drain_ms,
         slots={
-            CHAT_SLOTS: SlotCounts(options.max_chats, options.max_project_chats),
-            AUDIO_SLOTS: SlotCounts(options.max_audio, options.max_project_audio),
+            CHAT_SLOTS: SlotCounts(SlotCaps(options.max_chats, options.max_project_chats)),
+            AUDIO_SLOTS: SlotCounts(SlotCaps(options.max_audio, options.max_project_audio)),
+            STREAM_SLOTS: SlotCounts(STREAM_CAPS),
         },
+        wait_counts=WaitCounts({"connection": options.connection_limits.wait_caps, "resume": RESUME_CAPS}),
         print_line=print_line,
     )
 

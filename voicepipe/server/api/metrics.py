@@ -63,7 +63,7 @@ def _of_server(context: ServerContext) -> Iterator[Sample]:
         yield Sample("local_model_busy_ratio", share, (stage,))
     for kind, slots in (("chat", context.chat_slots), ("audio", context.audio_slots)):
         yield Sample("http_requests_running", len(slots), (kind,))
-        yield Sample("http_requests_limit", slots.limit, (kind,))
+        yield Sample("http_requests_limit", slots.caps.all, (kind,))
     yield from _of_response_cache(context.response_cache)
 
 

@@ -39,15 +39,18 @@ async def stream_turns(request: web.Request) -> web.StreamResponse:
 
     `Last-Event-ID` (or `?after=`) continues after that event. A client that loses its permission is
     disconnected.
+
+    Raises:
+        Overload, TooManyRequests: there are too many streams: in all, of client secrets, or of this one.
     """
     context = request.app[CONTEXT]
     principal = await context.authenticator.admit(request)
     principal.check_scope(TURNS)
     accepts = _filter(request, principal)
     after = request.headers.get("Last-Event-ID") or request.query.get("after", "")
-    token = "" if principal.claims is None else session_prefix(principal.claims)
-    with context.feed.reading(accepts, after=after[:MAX_ID_CHARS], token=token) as reader:
-        return await _Stream(request, context, principal, reader).run()
+    async with context.stream_slots.slot(principal):
+        with context.feed.reading(accepts, after=after[:MAX_ID_CHARS]) as reader:
+            return await _Stream(request, context, principal, reader).run()
 
 
 def _filter(request: web.Request, principal: Principal) -> EventFilter:

@@ -11,7 +11,7 @@ from voicepipe.cluster.revocation import Revocation
 from voicepipe.errors import Overload
 from voicepipe.server.authenticate import Principal
 from voicepipe.server.errors import TooManyRequests
-from voicepipe.server.gateway.slot_counts import FULL_WAIT_MS, MAX_PER_TOKEN, SlotCounts, SlotRefusal
+from voicepipe.server.gateway.slot_counts import MAX_PER_TOKEN, SlotCaps, SlotCounts, SlotRefusal
 from voicepipe.server.revocations import REVOKED, Revocable
 
 
@@ -44,18 +44,17 @@ class SharedSlots(Protocol):
 class RequestSlots:
     """The slots of a process, or of all processes that serve one port. Belongs to one event loop."""
 
-    def __init__(self, what: str, limit: int, max_per_project: int, shared: SharedSlots | None = None) -> None:
+    def __init__(self, what: str, caps: SlotCaps, shared: SharedSlots | None = None) -> None:
         """Prepare.
 
         Args:
             what: the kind of request, as text.
-            limit: number of slots.
-            max_per_project: number of slots that a project may have; 0 means all.
+            caps: numbers of slots.
             shared: counts the slots of all processes; None: there are no others.
         """
-        self._what, self.limit, self._shared = what, limit, shared
-        self._counts = SlotCounts(limit, max_per_project)
-        self._taken: set[RequestSlot] = set()  # bounded: by `limit`
+        self._what, self.caps, self._shared = what, caps, shared
+        self._counts = SlotCounts(caps)
+        self._taken: set[RequestSlot] = set()  # bounded: by `caps`
 
     def __len__(self) -> int:
         """Number of slots in use."""
@@ -107,9 +106,11 @@ class RequestSlots:
     def _raise(self, refusal: SlotRefusal | None, principal: Principal) -> None:
         match refusal:
             case "full":
-                raise Overload(f"Too many concurrent {self._what} (limit {self.limit}).", retry_after_ms=FULL_WAIT_MS)
+                raise self._full(f"Too many concurrent {self._what} (limit {self.caps.all}).")
+            case "tokens":
+                raise self._full(f"Too many concurrent {self._what} of client secrets (limit {self.caps.of_tokens}).")
             case "project":
-                limit = self._counts.max_per_project
+                limit = self.caps.per_project
                 raise TooManyRequests(
                     f"Too many concurrent {self._what} of project {principal.project!r} (limit {limit})."
                 )
@@ -117,6 +118,9 @@ class RequestSlots:
                 raise TooManyRequests(
                     f"Too many concurrent {self._what} of this client secret (limit {MAX_PER_TOKEN})."
                 )
+
+    def _full(self, why: str) -> Overload:
+        return Overload(why, retry_after_ms=self.caps.retry_after_ms)
 
     def end_revoked(self, revocation: Revocation) -> None:
         """End the answers whose client secret is revoked."""

@@ -90,10 +90,11 @@ class CachedResponse(msgspec.Struct, frozen=True):
 class ResponseCache:
     """The answers of one process. Belongs to one event loop."""
 
-    def __init__(self, settings: ResponseCacheSettings, models: ChatModels) -> None:
-        """`models` have the prices."""
+    def __init__(self, settings: ResponseCacheSettings, models: ChatModels, *, n_processes: int = 1) -> None:
+        """`models` have the prices. Each of `n_processes` has its share of the limits."""
         self._settings, self._models = settings, models
-        self._max_bytes = settings.mb * 1_000_000
+        self._max_bytes = settings.mb * 1_000_000 // n_processes
+        self._max_entries = max(1, settings.entries // n_processes)
         self._responses: OrderedDict[bytes, CachedResponse] = OrderedDict()  # the least recently used first
         self.n_bytes = 0
         self.hits = self.misses = self.excluded = 0
@@ -166,7 +167,7 @@ class ResponseCache:
         now_ms = clock.monotonic_ms()
         self._responses[key] = CachedResponse(usage.spec, text, ends, usage.reported, usd, n_bytes, now_ms)
         self.n_bytes += n_bytes
-        while len(self._responses) > self._settings.entries or self.n_bytes > self._max_bytes:
+        while len(self._responses) > self._max_entries or self.n_bytes > self._max_bytes:
             self._remove(next(iter(self._responses)))
 
     def _key(self, principal: Principal, route: ChatRoute, request: ModelRequest) -> bytes | None:

@@ -15,12 +15,13 @@ class ResponseCacheSettings:
     """Settings of the response cache."""
 
     mb: int = 0
-    """Memory of each worker for answers of chat completions and responses, in MB, which are given again to exactly the
-    same request of the same project. Only for requests [without tools, users and metadata](gateway.md#response-cache).
-    0: none."""
+    """Memory for answers of chat completions and responses, in MB, which are given again to exactly the same request of
+    the same project. Each worker has its share. Only for requests
+    [without tools, users and metadata](gateway.md#response-cache). 0: none."""
 
     entries: int = 10_000
-    """Maximum number of stored answers; beyond that the one that was not used for the longest time is dropped."""
+    """Maximum number of stored answers, shared likewise; beyond that the one that was not used for the longest time is
+    dropped."""
 
     keep_s: int = 3_600
     """Age at which a stored answer is requested anew, in seconds."""

@@ -19,8 +19,8 @@ from voicepipe.clock import monotonic_ms
 from voicepipe.errors import Overload
 from voicepipe.protocol.extensions import Resume, read_resume
 from voicepipe.server.sessions.live_sessions import LiveSession, LiveSessions
-from voicepipe.server.sessions.waiting_connections import Group, WaitingConnections, of_address, of_session
 from voicepipe.server.sessions.websocket import AiohttpSocket
+from voicepipe.server.wait_limits import RESUME_CAPS, Group, WaitLimits, Waits, of_address, of_session, waiting
 from voicepipe.session.resumption import ResumeSecret
 from voicepipe.session.shutdown import NOT_AUTHORISED, TRY_AGAIN_LATER
 from voicepipe.session.socket import ClientSocket
@@ -67,8 +67,9 @@ class OtherSessions(Protocol):
 class Resumptions:
     """The connections that request to continue a session. Belongs to one event loop."""
 
-    def __init__(self) -> None:
-        self.waiting = WaitingConnections()
+    def __init__(self, waits: Waits | None = None) -> None:
+        """`waits` counts the connections of all processes that serve the port; None: there are no others."""
+        self.waits: Waits = WaitLimits(RESUME_CAPS) if waits is None else waits
         self._refused = FailedAttempts()
         self._dummy_secret = ResumeSecret()
 
@@ -154,7 +155,7 @@ async def _first_event(socket: AiohttpSocket, resumptions: Resumptions, group: G
     """Wait for the first event; None: it does not come, or another connection took the place."""
     async with asyncio.TaskGroup() as tasks:
         first = tasks.create_task(socket.receive(), name="first-event")
-        with resumptions.waiting.waiting(group, socket.abort):
+        with waiting(resumptions.waits, group, socket.abort):
             await _wait_for_first_event(first)
         first.cancel()
     return _resume_request(first)
@@ -185,7 +186,7 @@ async def _first_event_or_look_up(
         if not first.done():
             found = looking.result()
             if found == "held":
-                with resumptions.waiting.waiting(of_session(named), socket.abort):
+                with waiting(resumptions.waits, of_session(named), socket.abort):
                     await _wait_for_first_event(first)
         first.cancel()
         looking.cancel()

@@ -20,15 +20,18 @@ from voicepipe.server.workers.messages import (
     HUNG,
     LOST,
     AcquireSnapshot,
+    BeginWait,
     ConnectionClosed,
     CountFailure,
     DeleteLeftSnapshot,
     DeleteSnapshot,
+    EndWait,
     FeedMessage,
     FreeOwnerSlots,
     FreeSlot,
     FromWorker,
     GetHints,
+    GrowBody,
     HasSnapshot,
     HintsResult,
     LeaseLeftSnapshot,
@@ -54,6 +57,7 @@ from voicepipe.server.workers.messages import (
     encoded,
 )
 from voicepipe.server.workers.model_slots import ModelSlots
+from voicepipe.server.workers.wait_counts import WaitCounts, WorkerWaits
 from voicepipe.telemetry.metrics.catalog import Sample
 from voicepipe.telemetry.metrics.merge import counters, merged, sample_text
 
@@ -102,9 +106,15 @@ class ConnectedWorker:
     model_slots: set[int] = field(default_factory=set)
     """Numbers of the sessions that use the local models."""
 
+    waits: WorkerWaits = field(init=False)
+    """Its connections that wait, and its request bodies in transit."""
+
     given_ms: deque[int] = field(default_factory=deque)
     """When it got the connections of the last `RECENT_MS` that are open and have no session yet; bounded by that
     time."""
+
+    def __post_init__(self) -> None:
+        self.waits = WorkerWaits(self.send)
 
     def load(self, now_ms: int) -> int:
         """Return its sessions, and the connections that may become sessions."""
@@ -145,8 +155,8 @@ class _Pending:
 class Broker:
     """Passes messages between workers. Belongs to the supervisor's event loop."""
 
-    def __init__(self, slots: Mapping[str, SlotCounts]) -> None:
-        """`slots`: the limits of concurrent REST requests, by kind."""
+    def __init__(self, slots: Mapping[str, SlotCounts], wait_counts: WaitCounts) -> None:
+        """`slots`: the limits of concurrent REST requests, by kind. `wait_counts`: those of what waits."""
         self.workers: list[ConnectedWorker] = []
         self.n_restarts = 0
         """Workers that were started again."""
@@ -161,7 +171,7 @@ class Broker:
         """The latest event of the live feed."""
 
         self._lost: dict[str, None] = {}  # full: the oldest is dropped
-        self._slots = dict(slots)
+        self._slots, self._wait_counts = dict(slots), wait_counts
         self._snapshots, self._hints = LocalSnapshots(), LocalHints()
         self._model_slots = ModelSlots()
         self._number = 0
@@ -184,6 +194,7 @@ class Broker:
             del self._lost[session]
         for number in (*worker.slots, *worker.model_slots):
             self._free_slot(worker, number)
+        self._wait_counts.end_all(worker.waits)
         if worker.metrics:
             self._retired = counters(merged([text for text in (self._retired, worker.metrics) if text]))
         if worker.watching:
@@ -242,6 +253,12 @@ class Broker:
                 worker.send(SlotResult(number, "" if is_reserved else "full"))
             case FreeSlot(number):
                 self._free_slot(worker, number)
+            case BeginWait():
+                self._wait_counts.begin(worker.waits, message)
+            case GrowBody(number, n_bytes):
+                self._wait_counts.grow(worker.waits, number, n_bytes)
+            case EndWait(number):
+                self._wait_counts.end(worker.waits, number)
             case RelaySession(session):
                 self._relay(message, session, passed)
             case (

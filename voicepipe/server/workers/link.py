@@ -9,7 +9,7 @@ import socket
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Final, TypeVar
+from typing import Final, TypeVar, get_args
 
 from voicepipe.cluster.channel import Channel
 from voicepipe.cluster.port import Hint
@@ -17,7 +17,10 @@ from voicepipe.errors import Overload, StoreUnavailable
 from voicepipe.server.gateway.slot_counts import FULL_WAIT_MS, SlotRefusal
 from voicepipe.server.workers.messages import (
     TO_WORKER,
+    BeginWait,
     CountFailure,
+    DropWait,
+    EndWait,
     FeedMessage,
     FreeOwnerSlots,
     FreeSlot,
@@ -41,6 +44,7 @@ from voicepipe.server.workers.messages import (
     TakeModelSlot,
     TakeSlot,
     ToWorker,
+    WaitKind,
     Watched,
     encoded,
 )
@@ -60,7 +64,7 @@ QueryHandler = Callable[[bytes], Awaitable[bytes]]
 """Answers a query for this worker."""
 
 
-_REFUSALS: Final[dict[str, SlotRefusal | None]] = {"": None, "full": "full", "project": "project", "token": "token"}
+_REFUSALS: Final[dict[str, SlotRefusal | None]] = {"": None, **{each: each for each in get_args(SlotRefusal)}}
 
 
 class WorkerLink:
@@ -81,11 +85,12 @@ class WorkerLink:
         self._drop_handlers()
         self._results: dict[int, asyncio.Future[QueryResult]] = {}  # bounded: as many as requests are answered
         self._slots: dict[int, asyncio.Future[str]] = {}  # likewise
+        self._waits: dict[int, Callable[[], object]] = {}  # bounded: by connections, which are bounded by descriptors
         self._snapshots: dict[int, asyncio.Future[SnapshotResult]] = {}  # bounded: a few for each session
         self._hints: dict[int, asyncio.Future[HintsResult]] = {}  # bounded: one for each exchange of hints or turns
         self._number = 0
         self._is_full = False
-        # What nothing repeats, and the supervisor did not read; bounded: by the slots and sessions of this worker.
+        # What nothing repeats, and the supervisor did not read; bounded: by slots, sessions and waits of this worker.
         self._late: deque[FromWorker] = deque()
         self._channel = Channel(end, self._on_message, self._on_closed)
 
@@ -200,6 +205,22 @@ class WorkerLink:
         finally:
             self.send_reliably(FreeSlot(number))  # also if the answer never came: messages are handled in order
 
+    def begin_wait(self, what: WaitKind, group: tuple[str, str], drop: Callable[[], object]) -> int:
+        """Count what waits among that of all workers; return its number. `drop` is called when it must make room.
+
+        While the supervisor reads nothing, it is not counted: no connections come meanwhile.
+        """
+        self._number += 1
+        self._send_late()  # what has ended first: else it would count beside this one
+        if not self._late and self.send(BeginWait(self._number, what, group)):
+            self._waits[self._number] = drop
+        return self._number
+
+    def end_wait(self, number: int) -> None:
+        """Count it no more."""
+        if self._waits.pop(number, None) is not None:
+            self.send_reliably(EndWait(number))
+
     async def request_snapshot(self, request: SnapshotRequest) -> SnapshotResult:
         """Return the supervisor's answer to a request for a session's snapshot; the number is given here.
 
@@ -232,7 +253,8 @@ class WorkerLink:
             del results[number]
 
     def _on_message(self, data: bytes, passed: socket.socket | None) -> None:
-        self._handle(TO_WORKER.decode(data), passed)
+        with isolated("message of the supervisor"):
+            self._handle(TO_WORKER.decode(data), passed)
 
     def _on_closed(self) -> None:
         """End: the supervisor has died. A second time, while the worker drains, at once, as a second signal does."""
@@ -259,6 +281,8 @@ class WorkerLink:
                 _set(self._results.get(number), message)
             case SlotResult(number, refusal):
                 _set(self._slots.get(number), refusal)
+            case DropWait(number):
+                self._waits.get(number, _pass)()
             case SnapshotResult(number):
                 _set(self._snapshots.get(number), message)
             case HintsResult(number):
@@ -298,6 +322,10 @@ class WorkerLink:
 
 def _close(passed: socket.socket, _: str = "") -> None:
     passed.close()
+
+
+def _pass() -> None:
+    """Do nothing: what was to be ended has ended meanwhile."""
 
 
 def _ignore(_: object) -> None:

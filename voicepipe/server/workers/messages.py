@@ -31,6 +31,11 @@ this call.
 """
 
 
+WaitKind = Literal["connection", "resume", "body"]
+"""What waits for its client: a connection for a request, one that resumes a session for its first event, a request for
+its body."""
+
+
 LOST: Final = b"lost"
 HUNG: Final = b"hung"
 """The supervisor's answers to `session`: its worker has died; its worker does not answer."""
@@ -164,6 +169,28 @@ class FreeSlot(_Message):
     number: int
 
 
+class BeginWait(_Message):
+    """Count a connection that waits, or a request's body in transit, among those of all workers."""
+
+    number: int
+    what: WaitKind
+    group: tuple[str, str]
+    """As in `wait_limits`; a body's is that of its address."""
+
+
+class GrowBody(_Message):
+    """Count this number of bytes for a body: all that have come."""
+
+    number: int
+    n_bytes: int
+
+
+class EndWait(_Message):
+    """Count the connection, or the body, of this number no more."""
+
+    number: int
+
+
 class RelaySession(_Message):
     """Pass the socket that comes with this message to the worker that has the session; else it is closed."""
 
@@ -246,6 +273,12 @@ class GetHints(_Message):
 
 class TakeConnection(_Message):
     """A connection of a client comes with this message."""
+
+
+class DropWait(_Message):
+    """Another client takes the slot of the connection, or the memory of the body, of this number: end it."""
+
+    number: int
 
 
 class Stop(_Message):
@@ -339,6 +372,9 @@ FromWorker = (
     | TakeModelSlot
     | ReserveModelSlot
     | FreeSlot
+    | BeginWait
+    | GrowBody
+    | EndWait
     | RelaySession
     | SnapshotRequest
     | StoreHint
@@ -356,6 +392,7 @@ ToWorker = (
     | Watched
     | CountFailure
     | SlotResult
+    | DropWait
     | SnapshotResult
     | HintsResult
     | RelaySession

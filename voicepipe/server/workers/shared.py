@@ -9,7 +9,12 @@ from msgspec import Struct
 from voicepipe.auth.rate_limit import FailedAttempts
 from voicepipe.clock import monotonic_ms
 from voicepipe.server.workers.link import WorkerLink
-from voicepipe.server.workers.messages import CountFailure, FeedMessage, PublishEvent, Watching
+from voicepipe.server.workers.messages import (
+    CountFailure,
+    FeedMessage,
+    PublishEvent,
+    Watching,
+)
 from voicepipe.telemetry.live_feed import Feed, Kind
 
 

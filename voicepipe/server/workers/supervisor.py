@@ -34,6 +34,7 @@ from voicepipe.server.workers.messages import (
     TerminalLine,
     encoded,
 )
+from voicepipe.server.workers.wait_counts import WaitCounts
 from voicepipe.telemetry.log import log_event
 
 BACK_OFF_MS: Final = (0, 200, 1_000, 5_000, 30_000)
@@ -92,6 +93,7 @@ class Supervisor:
         n_workers: int,
         drain_ms: int,
         slots: Mapping[str, SlotCounts],
+        wait_counts: WaitCounts,
         print_line: Callable[[str], None],
     ) -> None:
         """Prepare.
@@ -102,11 +104,12 @@ class Supervisor:
             n_workers: how many run.
             drain_ms: `server.drain_ms` of the workers.
             slots: the limits of concurrent REST requests, by kind.
+            wait_counts: the limits of what waits for its client.
             print_line: gets the lines for the operator at the terminal.
         """
         self._sockets, self._spawn, self._print_line = listeners, spawn, print_line
         self._n_workers, self._drain_ms = n_workers, drain_ms
-        self._broker = Broker(slots)
+        self._broker = Broker(slots, wait_counts)
         self._listeners: Listeners | None = None
         self._closed_limit = LogLimit()
         self._failure: VoicepipeError | None = None
