@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+import pytest
+
 from voicepipe.cluster.channel import LONG_BYTES, MAX_LONG_UNSENT, MAX_UNSENT, Channel
 from voicepipe.testing.waiting import WAIT_S, eventually
 
@@ -69,6 +71,28 @@ async def test_each_socket_arrives_with_its_own_message() -> None:
             assert not end.sockets[number].get_inheritable()
             ours.close()
         assert all(passed.fileno() == -1 for _, passed in pairs)  # this side has closed its own
+
+
+async def test_a_message_whose_handler_fails_is_handled_once() -> None:
+    """And the ones after it too."""
+    ours, remote = socket.socketpair()
+    handled: list[bytes] = []
+
+    def handle(message: bytes, _: socket.socket | None) -> None:
+        handled.append(message)
+        if message == b"bad":
+            raise RuntimeError("a bug")
+
+    receiving, sending = Channel(ours, handle, lambda: None), Channel(remote, lambda *_: None, lambda: None)
+    for message in (b"first", b"bad", b"last"):
+        sending.send(message)
+    with pytest.raises(RuntimeError):
+        receiving.read()
+    sending.send(b"next")
+    receiving.read()
+    assert handled == [b"first", b"bad", b"last", b"next"]
+    receiving.close()
+    sending.close()
 
 
 async def test_a_reader_learns_that_the_other_end_is_closed() -> None:

@@ -107,16 +107,14 @@ class Channel:
                 self._sockets.extend(descriptors)
 
     def _deliver(self) -> None:
-        start = 0
-        while not self._is_closed and len(self._unread) - start >= _HEAD.size:
-            length, n_sockets = _HEAD.unpack_from(self._unread, start)
-            end = start + _HEAD.size + length
+        while not self._is_closed and len(self._unread) >= _HEAD.size:
+            length, n_sockets = _HEAD.unpack_from(self._unread)
+            end = _HEAD.size + length
             if len(self._unread) < end:
                 break
-            message = bytes(memoryview(self._unread)[start + _HEAD.size : end])
-            start = end
+            message = bytes(memoryview(self._unread)[_HEAD.size : end])
+            del self._unread[:end]  # before it is handled: one whose handler fails must not be handled again
             self._on_message(message, socket.socket(fileno=self._sockets.popleft()) if n_sockets else None)
-        del self._unread[:start]
 
     def _write(self) -> None:
         while self._unsent:

@@ -35,7 +35,7 @@ from voicepipe.server.workers.messages import (
     encoded,
 )
 from voicepipe.server.workers.wait_counts import WaitCounts
-from voicepipe.telemetry.log import log_event
+from voicepipe.telemetry.log import log_crash, log_event
 
 BACK_OFF_MS: Final = (0, 200, 1_000, 5_000, 30_000)
 """Delay before the first, second, ... new start of a worker within `WINDOW_MS`; the last for all later ones."""
@@ -255,7 +255,10 @@ class Supervisor:
             case TerminalLine(line):
                 self._print_line(line)
             case _:
-                self._broker.handle(worker, message, passed)
+                try:
+                    self._broker.handle(worker, message, passed)
+                except Exception as bug:  # of one message: all workers depend on the next ones
+                    log_crash(f"message {type(message).__name__}", bug)
 
     def _accept_connections(self, is_open: bool) -> None:
         """Begin to accept, once; until then connections wait in the kernel."""
