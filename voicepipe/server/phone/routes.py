@@ -214,9 +214,9 @@ async def _verified_event(
         AuthError: 403: the signature is wrong, or the server did not make the call.
         NotFound: the request names no call.
     """
+    handshake = context.authenticator.handshake(request)  # first: bodies are limited by the address that it finds
     body = await read_body(request, MAX_BODY_BYTES)
     form = parse_qsl(body.decode(errors="replace"), keep_blank_values=True) if request.content_type == FORM else []
-    handshake = context.authenticator.handshake(request)
     base_url = base_url_of(request, line, context)
     dial = request.query.get("dial")  # the server gave the carrier this address, see `phone_dial`
     webhook = WebhookRequest(
