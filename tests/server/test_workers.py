@@ -49,10 +49,22 @@ async def test_every_worker_that_listens_answers_for_itself(broker_members: Memb
     assert sorted(each["id"] for each in await one.workers.providers()) == [0, 1]
     loads = sorted(await other.workers.loads(), key=lambda load: load.sessions)
     assert loads == [ProcessLoad(sessions=0, has_head_room=False), ProcessLoad(sessions=1, has_head_room=True)]
+    other.workers.opened("s")
     assert await one.workers.find_session("s") == "held"
     assert [row["started_at"] for row in (await one.workers.sessions(None)).rows] == [1, 0]
     await one.workers.delete_session("acme", "s")
     assert broker_members.broker._pending == {}
+
+
+async def test_a_session_is_looked_up_where_it_is(broker_members: Members) -> None:
+    """A client without a credential may have it looked up: no other worker answers."""
+    one, other, third = (broker_members.join() for _ in range(3))
+    one.answers("session", NEVER)
+    third.answers("session", NEVER)
+    other.answers("session", True)
+    other.workers.opened("s")
+    assert await one.workers.find_session("s") == "held"
+    assert await one.workers.find_session("unknown") == "unknown"
 
 
 async def test_the_supervisor_says_why_a_session_is_not_found(

@@ -349,9 +349,13 @@ class Broker:
     def _query(self, sender: ConnectedWorker, query: Query) -> None:
         self._number += 1
         number, others = self._number, {each for each in self.workers if each.owner}  # the others still start
+        if query.kind == "session":  # from clients without a credential: it must not cost each worker an answer
+            others = {each for each in others if query.data.decode() in each.sessions}
         limit_s = RELOAD_S if query.kind == "reload" else QUERY_S
         timer = asyncio.get_running_loop().call_later(limit_s, self._finish, number)
         self._pending[number] = _Pending(sender, query, others, {}, timer)
+        if not others:
+            self._finish(number)
         for each in tuple(others):
             if not each.send(Query(number, query.kind, query.data)):
                 self._answered(number, each, None)
