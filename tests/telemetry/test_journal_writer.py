@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import stat
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import soundfile
 from voicepipe.errors import ConfigError
 from voicepipe.telemetry.journal import session_files, writer
 from voicepipe.telemetry.journal.format import read_journal
-from voicepipe.telemetry.journal.port import NO_JOURNAL
+from voicepipe.telemetry.journal.port import NO_JOURNAL, Journal
 from voicepipe.telemetry.journal.replay import replay
 from voicepipe.telemetry.journal.settings import JournalSettings
 from voicepipe.telemetry.journal.writer import JournalWriter
@@ -82,7 +84,7 @@ async def test_events_are_on_the_disk_before_the_session_ends(keep: Keep) -> Non
     journals.open(opening, agent="a").record(5, e.TimePassed(), ())
 
     async def written() -> bool | None:
-        found = [path.read_bytes() for path in journals.folder.iterdir()]
+        found = [path.read_bytes() for path in journals.folder.glob("*.jsonl")]
         return (bool(found) and found[0].count(b"\n") == 2) or None
 
     await eventually(written)
@@ -163,6 +165,90 @@ def test_too_many_at_once_are_refused(keep: Keep) -> None:
     ]
 
 
+def began(journals: JournalWriter, name: str) -> Journal:
+    """Return the journal of a session that has begun and goes on."""
+    journal = journals.open(Opening(name, TurnSettings(), CoreSettings()), agent="a", project="acme")
+    journal.record(0, e.TimePassed(), ())
+    on_disk = threading.Event()
+    journals.offer(on_disk.set)
+    on_disk.wait()
+    return journal
+
+
+def total_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def test_a_journal_that_another_worker_writes_stays(keep: Keep) -> None:
+    """With the space that it may still need."""
+    journals, others = (keep(session_mb=0.02, total_mb=0.06, audio=True) for _ in range(2))
+    journal = began(others, "sess_open")
+    journal.user_audio(SOUND, 24_000)
+    for n in range(4):
+        session(journals, f"sess_{n}", n_events=150)
+        journals.stop()
+        journals.start()
+    found = {path.name.partition("-")[2]: path.stat().st_size for path in journals.folder.iterdir()}
+    assert {found.pop("sess_open.jsonl", None), found.pop("sess_open.user-24000hz.au", None)}.isdisjoint({None})
+    assert sum(found.values()) <= 40_000
+    for n in range(150):
+        journal.record(n, e.TranscriptGrew(1, f"hello {n}"), ())
+    journal.close()
+    others.stop()
+    sizes = [path.stat().st_size for path in journals.folder.glob("*-sess_open.*")]
+    assert (len(sizes), sum(sizes) > 15_000) == (2, True)
+    assert total_bytes(journals.folder) < 60_200
+
+
+def test_too_many_at_once_of_all_workers_are_refused(keep: Keep) -> None:
+    all_journals = [keep(session_mb=0.02, total_mb=0.06) for _ in range(4)]
+    open_ones = [began(journals, f"sess_{n}") for n, journals in enumerate(all_journals)]
+    folder = all_journals[0].folder
+    assert sorted(path.name.partition("-")[2] for path in folder.iterdir()) == [f"sess_{n}.jsonl" for n in range(3)]
+    open_ones[0].close()
+    all_journals[0].stop()
+    began(all_journals[3], "sess_4")
+    assert len(list(folder.glob("*-sess_4.jsonl"))) == 1
+
+
+def test_a_journal_that_ended_with_its_worker_is_old(keep: Keep) -> None:
+    """Also for a worker that has seen it open."""
+    journals, others = (keep(session_mb=0.02, total_mb=0.04) for _ in range(2))
+    began(others, "sess_open")
+    began(journals, "sess_1")
+    began(journals, "sess_refused")
+    others.stop()
+    began(journals, "sess_2")
+    assert [path.name.partition("-")[2] for path in written(journals)] == ["sess_1.jsonl", "sess_2.jsonl"]
+
+
+def test_a_journal_is_locked_before_others_see_it(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a worker could take it for an old one."""
+    seen: list[list[Path]] = []
+
+    def fails(file: object, how: int) -> None:
+        seen.append(list(journals.folder.glob("*.jsonl")))
+        raise OSError
+
+    journals = keep()
+    monkeypatch.setattr(fcntl, "flock", fails)
+    session(journals)
+    assert (written(journals), seen) == ([], [[]])
+
+
+def test_a_file_of_another_user_is_old(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that once ran as root left it."""
+    journals = keep(keep_days=1)
+    (journals.folder / "5-sess_old.jsonl").write_text("x")
+
+    def refused(path: Path, mode: str) -> object:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "open", refused)
+    session(journals)
+    assert [path.name.partition("-")[2] for path in written(journals)] == ["sess_a.jsonl"]
+
+
 def test_what_is_old_goes(keep: Keep) -> None:
     """By the instant in its name, when the next session begins."""
     journals = keep(keep_days=1)
@@ -191,9 +277,19 @@ def test_another_project_deletes_nothing(keep: Keep) -> None:
     (journals.folder / "5-sess_a.user-24000hz.au").write_bytes(b"")
     assert journals.delete_session("bank", "sess_a") == 1
     assert len(written(journals)) == 3
-    journals._open.update(path.name.partition(".")[0] for path in written(journals))
-    next(journals.folder.glob("*.jsonl")).write_bytes(b"")
-    assert journals.delete_session("acme", "sess_a") == 0
+
+
+def test_a_journal_that_another_worker_begins_is_not_deleted(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its owner is not on the disk yet."""
+    journals, others = keep(), keep()
+    with monkeypatch.context() as patch:
+        patch.setattr(session_files.SessionFiles, "flush", lambda files: False)
+        began(others, "sess_a")
+        assert [path.stat().st_size for path in journals.folder.iterdir()] == [0]
+        for each in (journals, others):
+            assert each.delete_session("acme", "sess_a") == 0
+    others.stop()
+    assert journals.delete_session("acme", "sess_a") == 1
 
 
 def test_a_disk_that_is_too_slow_costs_the_rest_of_a_journal(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:

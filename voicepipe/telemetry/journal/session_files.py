@@ -1,8 +1,13 @@
 """Write one session's journal to disk. All of it runs in the writer's thread, except for the methods of
-`SessionJournal`."""
+`SessionJournal`.
+
+Each file is locked while it is open: that shows other processes that it is being written. The lock ends with the
+process.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -39,6 +44,10 @@ class SessionFiles:
         self._gap = ""
         """Why no further events are written."""
 
+    def begin(self) -> None:
+        """Create the journal: from here on it is open for all processes."""
+        self._file(self._path)
+
     def record(self, now_ms: int, event: Event, commands: tuple[Command, ...]) -> None:
         """Write an event's line."""
         if self._gap:
@@ -72,6 +81,11 @@ class SessionFiles:
                 file.close()
         self._files.clear()
 
+    def refuse(self) -> None:
+        """Give up before the first line, and leave no file."""
+        self.give_up()
+        self._path.unlink(missing_ok=True)
+
     def flush(self) -> bool:
         """Flush the files; return whether anything was written."""
         for file in self._files.values():
@@ -101,6 +115,27 @@ class SessionFiles:
         return self._files[path]
 
 
+def is_open(path: Path) -> bool:
+    """Return whether a process has this journal open. Once it is closed, it is never opened again."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: others may look at the same time
+    except (FileNotFoundError, PermissionError):  # another user's: all processes of a server have the same user
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
 def _private(path: Path) -> BufferedWriter:
-    """Open a new file with access for its owner only."""
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+    """Open a new file with access for its owner only, and lock it."""
+    unlocked = path.with_suffix(".new")
+    file = os.fdopen(os.open(unlocked, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        unlocked.rename(path)  # not before: a file that others find unlocked may be deleted
+    except OSError:
+        file.close()
+        unlocked.unlink(missing_ok=True)
+        raise
+    return file

@@ -1,4 +1,7 @@
-"""The folder of journals: one thread writes them all, and keeps them within the disk limits."""
+"""The folder of journals: one thread writes them all, and keeps them within the disk limits.
+
+Several processes may share the folder, and with it the limits. Each counts the open journals of all, and deletes none.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from voicepipe.telemetry.journal.plain import as_it_is
 from voicepipe.telemetry.journal.port import NO_JOURNAL, Journal
 from voicepipe.telemetry.journal.pseudonyms import Pseudonymizer
 from voicepipe.telemetry.journal.recordings import SideRecording, recording_in
-from voicepipe.telemetry.journal.session_files import SessionFiles
+from voicepipe.telemetry.journal.session_files import SessionFiles, is_open
 from voicepipe.telemetry.journal.settings import JournalSettings
 from voicepipe.telemetry.log import log_event
 from voicepipe.telemetry.storage_log import new_health
@@ -54,7 +57,10 @@ class JournalWriter:
         # Full means that the disk is too slow: an event is dropped, and its journal ends there with a note.
         self._work: queue.Queue[_Work | None] = queue.Queue(maxsize=WAITING)
         self._open: set[str] = set()
-        """Stems of files that are being written; only the thread uses it."""
+        """Stems of files that this process is writing; only the thread uses it."""
+
+        self._closed: set[str] = set()
+        """Stems of files in the folder that no process is writing any more; only the thread uses it."""
 
         self._session_files: set[SessionFiles] = set()
         self._ended: deque[_Work] = deque()  # bounded: one for each session that was open
@@ -108,10 +114,11 @@ class JournalWriter:
 
     def _owner(self, stem: str) -> str | None:
         """Return the project, empty when it is no longer known; None: the file is still being written."""
+        is_written = stem in self._open or is_open(self._journal(stem))  # first: a closed file has its whole head
         owner = ""
-        with suppress(FileNotFoundError), (self._folder / f"{stem}.jsonl").open("rb") as file:
+        with suppress(FileNotFoundError), self._journal(stem).open("rb") as file:
             owner = format.project_of(file.readline())
-        return None if not owner and stem in self._open else owner
+        return None if not owner and is_written else owner
 
     # --- the thread ---------------------------------------------------------------------------
 
@@ -172,10 +179,20 @@ class JournalWriter:
         """Make space for a session's whole journal before its first line is written. In the thread."""
         self._session_files.add(files)
         self._open.add(stem)
-        if len(self._open) * self._settings.session_mb > self._settings.total_mb:
-            files.give_up()
+        # Open before the others are counted: of two processes that begin at the same instant, at least one counts the
+        # other's journal. So the total stays within its limit. Where only one of the two fits, both may be refused.
+        self.guard(files.begin, files)
+        self.guard(partial(self._make_space, files, stem))
+
+    def _make_space(self, files: SessionFiles, stem: str) -> None:
+        paths = self._files()
+        open_stems = self._open_stems(paths)
+        if len(open_stems) * self._settings.session_mb > self._settings.total_mb:
+            files.refuse()
+            self._open.discard(stem)
+            open_stems.discard(stem)
             log_event("journal_refused", level=logging.WARNING, why="too many open journals for journals.total_mb")
-        self.guard(self._evict_oldest)
+        self._evict_oldest(paths, open_stems)
 
     def end(self, files: SessionFiles, stem: str, n_lost: int) -> None:
         """End a session's journal, with the number of lost events: close its files after all queued writes. Never
@@ -190,11 +207,19 @@ class JournalWriter:
         self._session_files.discard(files)
         self._open.discard(stem)
 
-    def _evict_oldest(self) -> None:
+    def _open_stems(self, paths: list[Path]) -> set[str]:
+        """Return the stems of these files that a process is writing, and of all files of this one."""
+        stems = {_stem(path) for path in paths}
+        self._closed &= stems  # those of deleted files need no memory
+        others = {stem for stem in stems - self._closed - self._open if is_open(self._journal(stem))}
+        self._closed |= stems - self._open - others
+        return self._open | others
+
+    def _evict_oldest(self, paths: list[Path], open_stems: set[str]) -> None:
         """Delete files that are too old, and then the oldest until all open journals can grow to their limit."""
         oldest_ms = clock.unix_ms() - self._settings.keep_days * _DAY_MS
-        old = sorted((path for path in self._files() if _stem(path) not in self._open), key=_began_ms)
-        left = self._settings.total_mb * _MB - len(self._open) * self._settings.session_mb * _MB
+        old = sorted((path for path in paths if _stem(path) not in open_stems), key=_began_ms)
+        left = self._settings.total_mb * _MB - len(open_stems) * self._settings.session_mb * _MB
         for path in reversed(old):
             with suppress(FileNotFoundError):
                 left -= path.stat().st_size
@@ -217,6 +242,9 @@ class JournalWriter:
 
     def _failed(self, why: OSError) -> None:
         self._health.failed("journals", kind_of(why), f"{type(why).__name__}: {why}")
+
+    def _journal(self, stem: str) -> Path:
+        return self._folder / f"{stem}.jsonl"
 
     def _files(self) -> list[Path]:
         return [path for path in self._folder.glob("*-*.*") if path.suffix in (".jsonl", ".au")]
