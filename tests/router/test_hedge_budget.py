@@ -18,7 +18,7 @@ from voicepipe.errors import StageRefused
 from voicepipe.router import saved_state
 from voicepipe.router.build import build_pool
 from voicepipe.router.candidate import Candidate
-from voicepipe.router.hedge_budget import GAIN, TARGET, WINDOW_TURNS, HedgeBudget
+from voicepipe.router.hedge_budget import GAIN, RESERVED_SHARE, TARGET, WINDOW_TURNS, HedgeBudget
 from voicepipe.router.options import RouterOptions
 from voicepipe.router.policies import CandidateOrder, RoutingQuery
 from voicepipe.router.pool import USUAL_TOKENS, SharedStats
@@ -168,6 +168,120 @@ def test_no_window_of_turns_spends_more_than_the_cap(seed: int, max_caps: float,
         spent.append(spent[-1] + extra_usd)
     sums = np.array(spent)
     assert (sums[WINDOW_TURNS:] - sums[:-WINDOW_TURNS]).max() <= WINDOW_TURNS * CAP_USD * (1 + 1e-9)
+
+
+def most_in_window(budgets: list[HedgeBudget], processes: list[int], caps: list[float], *, restarts: set[int]) -> float:
+    """Return the most that a window of turns costs, as a multiple of the cap. A turn is in one of the processes, and
+    costs what it would, or else what its budget has left, if that is more than nothing."""
+    spent = [0.0]
+    for turn, (process, requested) in enumerate(zip(processes, caps, strict=True)):
+        budget = budgets[process]
+        if turn in restarts:
+            budget.restore(budgets[0].level_usd, budgets[0].weight)
+        extra_usd = min(requested * CAP_USD, max(0.0, budget.available_usd))
+        budget.spent(extra_usd)
+        spent.append(spent[-1] + extra_usd)
+    sums = np.array(spent)
+    return float((sums[WINDOW_TURNS:] - sums[:-WINDOW_TURNS]).max()) / (WINDOW_TURNS * CAP_USD)
+
+
+def budgets_of(n_processes: int, hedge_caps: list[float]) -> list[HedgeBudget]:
+    """Return the budgets of a server's processes; `hedge_caps`: what the cheapest hedge costs in each, in caps."""
+    budgets = [HedgeBudget(CAP_USD, n_processes=n_processes) for _ in range(n_processes)]
+    for budget, caps in zip(budgets, hedge_caps, strict=True):
+        budget.enlarge_for(caps * CAP_USD)
+    return budgets
+
+
+def bound(n_processes: int, hedge_caps: float) -> float:
+    """Return the most that a window may cost, as a multiple of the cap: 1.05, but for a hedge too large for that."""
+    held = n_processes * min(1.25 * hedge_caps, 275)
+    return max(1.05, 0.5 + held / WINDOW_TURNS)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 64), st.floats(0, 400), st.floats(0.0, 1.0), st.floats(0.1, 300))
+@settings(max_examples=80, deadline=None)
+def test_no_window_of_a_server_s_turns_spends_more_than_the_cap(
+    seed: int, n_processes: int, hedge_caps: float, crowding: float, max_caps: float
+) -> None:
+    """However its turns are distributed over processes, whose budgets are as large as they get, and after restarts."""
+    chance = np.random.default_rng(seed)
+    n = 4 * WINDOW_TURNS
+    shares = chance.dirichlet(np.full(n_processes, 10 ** (2 - 4 * crowding)))
+    processes = chance.choice(n_processes, n, p=shares).tolist()
+    caps = (chance.uniform(-2, max_caps, n) * (chance.random(n) < chance.random())).tolist()
+    restarts = set(np.flatnonzero(chance.random(n) < 0.005).tolist())
+    budgets = budgets_of(n_processes, [hedge_caps] * n_processes)
+    most = most_in_window(budgets, processes, caps, restarts=restarts)
+    assert most <= bound(n_processes, hedge_caps) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("n_processes", "hedge_caps", "most"),
+    [
+        (1, 12, 1.05),
+        (2, 12, 1.05),
+        (8, 12, 1.05),
+        (8, 27.5, 1.05),
+        (8, 40, 1.3),
+        (16, 28, 1.62),
+        (64, 3, 1.05),
+    ],
+)
+@pytest.mark.parametrize("last", ["one", "all"])
+def test_the_worst_window_of_a_server(n_processes: int, hedge_caps: float, most: float, last: str) -> None:
+    """All budgets are full, each is spent at once, and then what each turn earns: in one process or in all."""
+    budgets = budgets_of(n_processes, [hedge_caps] * n_processes)
+    filling = [turn % n_processes for turn in range(2 * WINDOW_TURNS)]
+    emptying = [0 if last == "one" and turn >= n_processes else turn % n_processes for turn in range(WINDOW_TURNS)]
+    caps = [0.0] * len(filling) + [1e6] * WINDOW_TURNS
+    found = most_in_window(budgets, filling + emptying, caps, restarts=set())
+    assert found <= most * (1 + 1e-9)
+    assert found >= most - 0.01 - n_processes / WINDOW_TURNS
+    assert most == pytest.approx(bound(n_processes, hedge_caps))
+
+
+@given(st.integers(0, 2**32), st.integers(2, 16))
+@settings(max_examples=40, deadline=None)
+def test_budgets_of_different_sizes_hold_the_bound_of_turns_in_equal_parts(seed: int, n_processes: int) -> None:
+    """Each process has measured its own turns: where hedges cost more, a turn earns less."""
+    chance = np.random.default_rng(seed)
+    budgets = budgets_of(n_processes, chance.uniform(0, 220 / n_processes, n_processes).tolist())
+    n_rounds = 4 * WINDOW_TURNS // n_processes
+    processes = list(range(n_processes)) * n_rounds
+    caps = (chance.uniform(0, 100, len(processes)) * (chance.random(len(processes)) < 0.3)).tolist()
+    most = most_in_window(budgets, processes, caps, restarts=set())
+    rounding = n_processes / WINDOW_TURNS  # a window may hold one turn more of some processes
+    assert most <= 1.05 + rounding
+
+
+@given(st.integers(0, 2**32), st.integers(2, 16), st.floats(0.0, 1.0))
+@settings(max_examples=40, deadline=None)
+def test_budgets_of_different_sizes_exceed_the_bound_by_their_differences(
+    seed: int, n_processes: int, crowding: float
+) -> None:
+    """At most, however the turns are distributed."""
+    chance = np.random.default_rng(seed)
+    n = 4 * WINDOW_TURNS
+    budgets = budgets_of(n_processes, chance.uniform(0, 220 / n_processes, n_processes).tolist())
+    sizes = [budget.reserved_usd / RESERVED_SHARE / CAP_USD for budget in budgets]
+    shares = chance.dirichlet(np.full(n_processes, 10 ** (2 - 4 * crowding)))
+    caps = (chance.uniform(0, 100, n) * (chance.random(n) < 0.3)).tolist()
+    most = most_in_window(budgets, chance.choice(n_processes, n, p=shares).tolist(), caps, restarts=set())
+    assert most <= 1.05 + (sum(sizes) - n_processes * min(sizes)) / WINDOW_TURNS + 1e-9
+
+
+@pytest.mark.parametrize("n_processes", [1, 2, 8, 64])
+@pytest.mark.parametrize("hedge_caps", [0.5, 12.0, 100.0, 200.0])
+def test_the_budget_of_each_process_can_pay_for_one_hedge(n_processes: int, hedge_caps: float) -> None:
+    """A new one too, and it leaves what is reserved."""
+    (budget, *_) = budgets_of(n_processes, [hedge_caps] * n_processes)
+    for _ in range(2):
+        if hedge_caps > 1:
+            assert budget.available_usd - budget.reserved_usd >= hedge_caps * CAP_USD * (1 - 1e-9)
+        assert budget.earned_usd >= 0.5 * CAP_USD * (1 - 1e-9)
+        for _ in range(2 * WINDOW_TURNS):
+            budget.spent(0.0)
 
 
 @pytest.mark.parametrize(("level_usd", "weight"), [(math.nan, 0.2), (math.inf, 0.2), (0.0, 0.0), (0.0, math.nan)])

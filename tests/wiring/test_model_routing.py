@@ -27,7 +27,10 @@ from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.waiting import WAIT_S, eventually
 from voicepipe.values import replace
 from voicepipe.wiring import model_routing
+from voicepipe.wiring.components import Components
+from voicepipe.wiring.detached_tasks import DetachedTasks
 from voicepipe.wiring.model_routing import candidate_of
+from voicepipe.wiring.resources import open_resources
 from voicepipe.wiring.stages import Stages
 
 OVERLAP_S = 0.3
@@ -416,3 +419,24 @@ async def test_a_reload_earns_no_new_money_for_hedges(town: Town) -> None:
 
     assert level_usd(0.001) < 0
     assert level_usd(0.002) > 0
+
+
+async def test_the_processes_of_a_server_share_a_hedge_budget(town: Town) -> None:
+    """After a reload too."""
+    text = 'llm = ["one/a", "two/b"]\n[router]\nhedge_budget_usd = 1.0\n'
+
+    def reserved_usd(stages: Stages) -> float:
+        stages.of_agent("default")
+        return stages.router._pools["agents.default.llm"].hedge_budget.reserved_usd
+
+    alone = reserved_usd(town.stages(text))
+    settings = load(environ={"HOME": str(town.folder)}, folder=town.folder)
+    async with (
+        open_resources(settings, is_first=True, n_processes=4, hub=None) as resources,
+        asyncio.TaskGroup() as group,
+    ):
+        parts = await Components.of(settings, resources, DetachedTasks(group), None, print, is_first=True)
+        assert reserved_usd(parts.stages) == pytest.approx(alone / 4)
+        town.stages(text.replace("1.0", "2.0"))
+        changed = load(environ={"HOME": str(town.folder)}, folder=town.folder)
+        assert reserved_usd(parts.stages.with_settings(changed, {}, {})) == pytest.approx(alone / 2)

@@ -29,8 +29,10 @@ def build_pool(
     stats: SharedStats,
     *,
     judge_candidate: Candidate | None = None,
+    n_processes: int = 1,
 ) -> Pool:
-    """Return a pool of these candidates, best first; `judge_candidate` judges how hard a question is.
+    """Return a pool of these candidates, best first; `judge_candidate` judges how hard a question is. The
+    `n_processes` of the server share its hedge budget.
 
     Raises:
         ConfigError: `options.complexity` names no heuristic.
@@ -38,7 +40,16 @@ def build_pool(
     key = f"pools.{name}.complexity"
     class_of = _judge(options, key) if isinstance(options, PoolOptions) and options.has_classes else None
     policy = policy_of(options, key=key)
-    return Pool(name, candidates, options, policy, stats, class_of=class_of, judge=judge_candidate)
+    return Pool(
+        name,
+        candidates,
+        options,
+        policy,
+        stats,
+        class_of=class_of,
+        judge=judge_candidate,
+        n_processes=n_processes,
+    )
 
 
 def policy_of(options: RouterOptions, *, key: str) -> Policy:

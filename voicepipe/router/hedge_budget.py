@@ -6,6 +6,12 @@ worst-case cost of its plan until a model answers, then what the calls that were
 `WINDOW_TURNS` turns in a row, hedges cost at most `MAX_COST_OF_CAP` times the cap. Answers longer than usual can bring
 the budget below 0: then no hedge is started until it is above again. Failovers (`llm.usage.failover_usd`) are not
 counted: a model that failed, or that is alone and silent at the deadline, is replaced at any cost.
+
+Each process of a server has a budget of its own, which holds its part of what the server's would. In a window, n full
+budgets of C dollars spend n * C, and each turn what it earns, in whichever process it is. So a turn earns
+`MAX_COST_OF_CAP` times the cap less n * C / `WINDOW_TURNS`, and the bound is that of one process. This is exact where
+the budgets have the same size, and where the processes have equally many turns. But each budget can hold one hedge, at
+`MIN_EARNED_SHARE` of the cap for each turn: where that takes more than its part, the bound is n * C above that share.
 """
 
 from __future__ import annotations
@@ -29,7 +35,10 @@ MIN_EARNED_SHARE: Final = 0.5
 """The same, where a single hedge costs more than that room."""
 
 SPARE_HEDGES: Final = 1.5
-"""Of the cheapest hedge, what the full budget holds at least."""
+"""Of the cheapest hedge, what the full budget holds at least, where the bound allows it."""
+
+MIN_SPARE_HEDGES: Final = 1.25
+"""The same, where the part of one process of several is smaller. With `RESERVED_SHARE`, a hedge needs 1.11."""
 
 RESERVED_SHARE: Final = 0.1
 """Share of the full budget that is left for hedges to models that have read their session."""
@@ -56,18 +65,20 @@ class BudgetHold:
 
 
 class HedgeBudget:
-    """The hedge budget of one pool, and the price of its dollars."""
+    """The hedge budget of one pool in one process, and the price of its dollars."""
 
-    def __init__(self, cap_usd: float) -> None:
+    def __init__(self, cap_usd: float, *, n_processes: int = 1) -> None:
+        """`n_processes`: the processes of the server; each has such a budget of the pool."""
         self.cap_usd = cap_usd
         """The mean limit for a turn's cost above that of the first choice alone."""
 
-        self.level_usd = FIRST_TURNS * cap_usd
-        """Earned and not spent yet; below 0: spent and not earned yet."""
-
+        self._n_processes = n_processes
         self._is_new = True
         self._held_usd = 0.0
-        self._capacity_usd = (MAX_COST_OF_CAP - EARNED_SHARE) * WINDOW_TURNS * cap_usd
+        self._capacity_usd = self._part_usd(EARNED_SHARE)
+        self.level_usd = min(FIRST_TURNS * cap_usd, self._capacity_usd)
+        """Earned and not spent yet; below 0: spent and not earned yet."""
+
         self.reserved_usd = RESERVED_SHARE * self._capacity_usd
         """What is reserved for hedges to models that have read their session: they are the cheapest ones."""
 
@@ -81,7 +92,8 @@ class HedgeBudget:
     @property
     def earned_usd(self) -> float:
         """Return what a turn earns."""
-        return MAX_COST_OF_CAP * self.cap_usd - self._capacity_usd / WINDOW_TURNS
+        earned_usd = MAX_COST_OF_CAP * self.cap_usd - self._n_processes * self._capacity_usd / WINDOW_TURNS
+        return max(earned_usd, MIN_EARNED_SHARE * self.cap_usd)
 
     @property
     def weight(self) -> float:
@@ -97,8 +109,10 @@ class HedgeBudget:
         """Let the full budget hold more than one hedge of this cost, the cheapest of the pool. Each turn then earns
         less, so that the bound remains. The budget never shrinks, for the same reason. A new one can pay for the first
         such hedge."""
-        max_usd = (MAX_COST_OF_CAP - MIN_EARNED_SHARE) * WINDOW_TURNS * self.cap_usd
-        self._capacity_usd = max(self._capacity_usd, min(SPARE_HEDGES * hedge_usd, max_usd))
+        part_usd = self._part_usd(MIN_EARNED_SHARE)
+        spare_usd = min(SPARE_HEDGES * hedge_usd, part_usd)
+        least_usd = min(MIN_SPARE_HEDGES * hedge_usd, part_usd * self._n_processes)
+        self._capacity_usd = max(self._capacity_usd, spare_usd, least_usd)
         self.reserved_usd = RESERVED_SHARE * self._capacity_usd
         if self._is_new and hedge_usd > self.cap_usd:
             self.level_usd = max(self.level_usd, min(hedge_usd + self.reserved_usd, self._capacity_usd))
@@ -133,6 +147,10 @@ class HedgeBudget:
             raise ValueError(f"expected a level in dollars and a weight, got {level_usd} and {weight}")
         self.level_usd, self._is_new = min(level_usd, 0.0), False
         self._log_weight = math.log(weight)
+
+    def _part_usd(self, earned_share: float) -> float:
+        """Return what the budget of one process may hold, where each turn earns this share of the cap."""
+        return (MAX_COST_OF_CAP - earned_share) * WINDOW_TURNS * self.cap_usd / self._n_processes
 
     def _shortfall(self) -> float:
         """Return how far the budget is below its target, as a share of the full one; below 0: above it."""

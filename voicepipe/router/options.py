@@ -33,7 +33,8 @@ class RouterOptions:
 
     hedge_budget_usd: float = 0.0002
     """The cap in dollars on what hedging may add to the cost of the first model alone, as the average of a turn. In any
-    500 turns a user pays at most 1.05 times it for hedges. `late_turn_usd` spends less where little is late."""
+    500 turns of all workers a user pays at most 1.05 times it for hedges. `late_turn_usd` spends less where little is
+    late."""
 
     late_turn_usd: float = 0.007
     """The most that hedging may pay to prevent one late turn, within the cap: more is spent when the models are slow,

@@ -107,7 +107,9 @@ class Pool:
         *,
         class_of: Callable[[RoutingQuery], Complexity] | None = None,
         judge: Candidate | None = None,
+        n_processes: int = 1,
     ) -> None:
+        """`n_processes`: those of the server, which share the hedge budget."""
         self.name, self.candidates, self.options = name, candidates, options
         self.judge = judge
         """The model that judges how hard a question is; None: there is none."""
@@ -115,7 +117,7 @@ class Pool:
         self._class_of = class_of
 
         self._policy, self._stats = policy, stats
-        self.hedge_budget = HedgeBudget(options.hedge_budget_usd)
+        self.hedge_budget = HedgeBudget(options.hedge_budget_usd, n_processes=n_processes)
         self._tables: dict[int, PlanTable] = {}
         """By deadline in ms."""
 

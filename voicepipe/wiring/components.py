@@ -115,7 +115,7 @@ class Components(Struct, frozen=True, kw_only=True):
         servers = await resources.mcp.connected(settings)
         resources.mcp.put_in_force(settings, servers)
         tools = resources.tools.of(settings)
-        stages = Stages(settings, sounds=resources.sounds, tools=tools, mcp=servers)
+        stages = Stages(settings, sounds=resources.sounds, tools=tools, mcp=servers, n_processes=resources.n_processes)
         sessions = _sessions(settings, stages, resources, detached_tasks)
         in_force = SettingsInForce(settings)
         judge = answer_judge_of(

@@ -58,13 +58,16 @@ class Router:
         stats: SharedStats,
         probes: Probes,
         hedge_budgets: dict[str, HedgeBudget],
+        n_processes: int = 1,
     ) -> None:
         """`stats`, `probes`, `hedge_budgets` by pool: those of the process; they outlast a reload of the settings.
+        `n_processes`: those of the server, which share the hedge budgets.
 
         Raises ConfigError, naming the setting, for a model that can't be made.
         """
         self._settings, self._get = settings, get
         self._stats, self._probes, self._hedge_budgets = stats, probes, hedge_budgets
+        self._n_processes = n_processes
         self._pools: dict[str, Pool] = {}
         self._is_restored = False
         routing = settings.routing
@@ -189,7 +192,8 @@ class Router:
             self._get(spec, key)
         candidates = tuple(candidate_of(self._settings, spec) for spec in specs)
         options = replace(options, region=options.region or self._settings.cluster.region)
-        return build_pool(name, candidates, options, self._stats, judge_candidate=self._judge_of(name, options))
+        judge = self._judge_of(name, options)
+        return build_pool(name, candidates, options, self._stats, judge_candidate=judge, n_processes=self._n_processes)
 
     def _judge_of(self, pool: str, options: RouterOptions) -> Candidate | None:
         if not isinstance(options, PoolOptions) or not options.judge_model:

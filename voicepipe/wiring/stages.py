@@ -55,12 +55,13 @@ class Stages:
         sounds: AudioCache | None = None,
         tools: Mapping[str, ServerTool] | None = None,
         mcp: Mapping[str, McpConnection] | None = None,
+        n_processes: int = 1,
     ) -> None:
         """`sounds`: the cache of synthesized speech. `tools`, `mcp`: the functions and MCP servers that agents may
-        name.
+        name. `n_processes`: the processes that serve the port, and share its limits.
         """
         self._tools, self._mcp = tools or {}, mcp or {}
-        self._settings, self._sounds = settings, sounds
+        self._settings, self._sounds, self._n_processes = settings, sounds, n_processes
         self._made: dict[tuple[Stage, Spec], Any] = {}
         self._router: Router | None = None
         self._speech_routing = SpeechRouting()
@@ -72,7 +73,7 @@ class Stages:
         self, settings: Settings, tools: Mapping[str, ServerTool], mcp: Mapping[str, McpConnection]
     ) -> Stages:
         """Return the stages of other agents over the same providers, whose settings must be the same."""
-        stages = Stages(settings, sounds=self._sounds, tools=tools, mcp=mcp)
+        stages = Stages(settings, sounds=self._sounds, tools=tools, mcp=mcp, n_processes=self._n_processes)
         stages._made, stages._speech_routing = self._made, self._speech_routing
         stages._llm_stats, stages._probes = self._llm_stats, self._probes
         stages._hedge_budgets = self._hedge_budgets
@@ -92,6 +93,7 @@ class Stages:
                 stats=self._llm_stats,
                 probes=self._probes,
                 hedge_budgets=self._hedge_budgets,
+                n_processes=self._n_processes,
             )
         return self._router
 
