@@ -21,6 +21,7 @@ from voicepipe.session.session import Session
 from voicepipe.session.socket import ClientSocket
 from voicepipe.testing.attribution import Attribution
 from voicepipe.testing.fakes.vendor import FakeVendor
+from voicepipe.testing.free_port import free_port
 from voicepipe.testing.recording import RecordedConnections
 from voicepipe.turn import record_builder
 from voicepipe.wiring import running
@@ -213,6 +214,19 @@ def node_packages() -> Path:
     packages = Path(sys.prefix) / "clients" / "node_modules"
     assert (packages / "typescript").is_dir(), "`python3 deploy/up.py test` installs them"
     return packages
+
+
+@pytest.fixture
+def unused_tcp_port_factory() -> Callable[[], int]:
+    """Choose ports for programs that listen a while later. The one of pytest-asyncio chooses among those that the
+    kernel gives to connections: one of another test may have it by then."""
+    return free_port
+
+
+@pytest.fixture
+def unused_tcp_port() -> int:
+    """Return such a port."""
+    return free_port()
 
 
 @pytest.fixture

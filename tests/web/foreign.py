@@ -92,19 +92,19 @@ async def backend(
     program, name = (NODE, "backend.mjs") if language == "node" else (sys.executable, "backend.py")
     (folder / name).write_text((EXAMPLES / name).read_text(encoding="utf-8"))
     variables = {"VOICEPIPE_URL": server.url, "VOICEPIPE_KEY": key or made.text, "PORT": str(port)}
-    process = await asyncio.create_subprocess_exec(
-        *(str(program), name), cwd=folder, env=os.environ | variables, stderr=asyncio.subprocess.DEVNULL
-    )
+    process = await asyncio.create_subprocess_exec(*(str(program), name), cwd=folder, env=os.environ | variables)
     origin = f"http://127.0.0.1:{port}"
     try:
-        await eventually(lambda: _answers(origin))
+        await eventually(lambda: _answers(origin, process))
         yield Site(origin, folder)
     finally:
-        process.kill()
+        if process.returncode is None:
+            process.kill()
         await process.wait()
 
 
-async def _answers(url: str) -> bool | None:
+async def _answers(url: str, process: asyncio.subprocess.Process) -> bool | None:
+    assert process.returncode is None, f"the backend for {url} ended with {process.returncode}; above is its error"
     try:
         async with aiohttp.ClientSession() as http, http.get(url) as answer:
             return answer.status < 500 or None
