@@ -10,10 +10,11 @@
     python3 deploy/up.py --version           print the version, and install nothing
 
 Needs Python 3.11 or newer and nothing else, on Linux (x86-64, ARM) or macOS (Apple silicon). The environment is `.venv`
-in this clone, or the folder that UP_VENV names. All packages are pinned with hashes in deploy/locks; a run that finds
-them installed starts at once. On Debian some system packages may be missing (machine.py): for root they are installed,
-other users are shown the command line. Where a C compiler and Python's headers are there already, the loops over
-samples are compiled, and with UP_COMPILE=1 the modules on the way of a user's audio too: more users fit on a core.
+in this clone, or the folder that UP_VENV names. The Python that made it runs all later commands. All packages are
+pinned with hashes in deploy/locks; a run that finds them installed starts at once. On Debian some system packages may
+be missing (machine.py): for root they are installed, other users are shown the command line. Where a C compiler and
+Python's headers are there already, the loops over samples are compiled, and with UP_COMPILE=1 the modules on the way of
+a user's audio too: more users fit on a core.
 """
 
 from __future__ import annotations
@@ -330,6 +331,11 @@ def exclusive(folder: Path) -> Iterator[None]:
         os.close(lock_fd)
 
 
+def _identity() -> dict[str, str]:
+    """Return what an environment is for: it can't be moved, nor used by another Python, and has both in its files."""
+    return {"python": f"{sys.version_info[0]}.{sys.version_info[1]} {sys.base_prefix}", "clone": str(ROOT)}
+
+
 class Environment:
     """A virtual environment and its list of installed parts."""
 
@@ -366,14 +372,28 @@ class Environment:
                     raise
                 return [*missing, *(line for each in later for line in each.result())]
 
+    def other_python(self) -> Path | None:
+        """Return the Python that this clone's environment was made with, if it is another one than this and is there.
+
+        Made anew for this one, the environment would lose its packages under a server that runs in it.
+        """
+        noted, config = self._noted(), self.folder / "pyvenv.cfg"
+        if noted.get("clone") != str(ROOT) or _identity().items() <= noted.items() or not config.exists():
+            return None
+        found = re.search(r"^executable = (.+)$", config.read_text(), re.MULTILINE)
+        python = Path(found[1]) if found else Path(sys.executable)
+        # The same program with another identity is an update of Python: then the environment is made anew.
+        return python if os.access(python, os.X_OK) and python != Path(sys.executable).resolve() else None
+
+    def _noted(self) -> dict[str, str]:
+        """Return what the environment is for and the installed parts; empty without an environment."""
+        return dict(json.loads(self.note.read_text())) if self.note.exists() else {}
+
     def _stand(self) -> dict[str, str]:
         """Return the installed parts, after creating an environment if there is none for this Python and clone."""
-        # An environment can't be moved, nor used by another Python: it writes both into its files.
-        identity = {"python": f"{sys.version_info[0]}.{sys.version_info[1]} {sys.base_prefix}", "clone": str(ROOT)}
-        if self.note.exists() and self.program("python").exists():
-            installed: dict[str, str] = json.loads(self.note.read_text())
-            if identity.items() <= installed.items():
-                return installed
+        identity = _identity()
+        if self.program("python").exists() and identity.items() <= (installed := self._noted()).items():
+            return installed
         if any(self.folder.iterdir()) and not (self.folder / "pyvenv.cfg").exists():
             raise SystemExit(f"expected an empty folder or an environment, got {self.folder} with other files in it")
         say(f"voicepipe: making the environment {self.folder}")
@@ -537,8 +557,12 @@ def main(arguments: list[str]) -> int:
         hint = f"; did you mean {near[0]}?" if near else ""
         say(f"voicepipe: expected one of {', '.join((*VOICEPIPE, *FOR_TESTS))}, got {command!r}{hint}")
         return 2
+    folder = Path(os.environ.get("UP_VENV") or ROOT / ".venv").absolute()
+    if python := Environment(folder).other_python():
+        say(f"voicepipe: {folder} was made with {python}, which runs this command; to change that, remove the folder")
+        os.execv(python, [str(python), str(Path(__file__).resolve()), *arguments])
     try:
-        environment, missing = provide(command, Path(os.environ.get("UP_VENV") or ROOT / ".venv").absolute())
+        environment, missing = provide(command, folder)
     except subprocess.CalledProcessError as failure:
         say(f"voicepipe: failed: {' '.join(failure.cmd)}")
         return 1

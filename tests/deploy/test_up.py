@@ -307,6 +307,51 @@ def test_command_line_becomes_voicepipe(
     assert became == [command]
 
 
+def made_with(up: ModuleType, folder: Path, python: Path, *, identity: str = "3.99 /elsewhere") -> Path:
+    """Write what an environment notes that `python` made for this clone; return its folder."""
+    folder.mkdir()
+    (folder / "pyvenv.cfg").write_text(f"home = {python.parent}\nversion = 3.99.1\nexecutable = {python}\n")
+    (folder / "installed.json").write_text(json.dumps({"python": identity, "clone": str(up.ROOT), "base": "1"}))
+    return folder
+
+
+def test_the_python_that_made_the_environment_runs_each_later_command(
+    up: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another one would make it anew under a server that runs in it."""
+    python = tmp_path / "python3.99"
+    python.touch(mode=0o755)
+    ran: list[tuple[Path, list[str]]] = []
+
+    def execv(program: Path, command: list[str]) -> None:
+        ran.append((program, command))
+        raise SystemExit
+
+    monkeypatch.setattr(up.os, "execv", execv)
+    monkeypatch.setattr(up, "provide", lambda command, folder: pytest.fail("it made the environment anew"))
+    monkeypatch.setenv("UP_VENV", str(made_with(up, tmp_path / "venv", python)))
+    with pytest.raises(SystemExit):
+        up.main(["talk", "question.wav"])
+    assert ran == [(python, [str(python), up.__file__, "talk", "question.wav"])]
+    assert f"was made with {python}" in capsys.readouterr().err
+
+
+def test_an_environment_of_no_other_python_is_for_this_one(up: ModuleType, tmp_path: Path) -> None:
+    """There is none yet, its Python is gone or was updated, it is another clone's, or all is as it was."""
+    this = Path(sys.executable).resolve()
+    there = tmp_path / "python3.99"
+    there.touch(mode=0o755)
+    assert up.Environment(tmp_path / "none").other_python() is None
+    assert up.Environment(made_with(up, tmp_path / "gone", tmp_path / "python3.98")).other_python() is None
+    assert up.Environment(made_with(up, tmp_path / "updated", this)).other_python() is None
+    same = f"{sys.version_info[0]}.{sys.version_info[1]} {sys.base_prefix}"
+    assert up.Environment(made_with(up, tmp_path / "same", there, identity=same)).other_python() is None
+    moved = made_with(up, tmp_path / "moved", there)
+    (moved / "installed.json").write_text(json.dumps({"python": "3.99 /elsewhere", "clone": "/moved"}))
+    assert up.Environment(moved).other_python() is None
+    assert up.Environment(made_with(up, tmp_path / "other", there)).other_python() == there
+
+
 def test_without_pip_it_says_what_to_run(up: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a user's Debian nothing is installed without consent: one line names what is missing."""
     monkeypatch.setattr(up, "missing_packages", lambda **_: ["python3.11-venv", "libgomp1"])
