@@ -67,18 +67,17 @@ class SharedTime(Struct, frozen=True, kw_only=True):
         return self.base + n_sessions * self.expected
 
 
-EXPECTED_SHARE: Final = 0.0067
-"""Share of a core that a session uses in the event loop's thread, beside `BASE_SHARE`. Source: the load bench
-with compiled modules, where each of 80 to 150 sessions used 0.57 to 0.78 % of a core with the base in it. With this
-value the admission bench let in 146 and 151 users of 200, and p95 grew by 29 and 28 ms."""
+EXPECTED_SHARE: Final = 0.0064
+"""Share of a core that a session uses in the event loop's thread, beside `BASE_SHARE`. Source: the admission bench in a
+slow hour, where 120 to 169 sessions used 0.75 to 1.0 of this for some seconds."""
 
 BASE_SHARE: Final = 0.08
 """Share of a core that the sessions use together, from five runs of the admission bench: the more there
 are, the less each one costs."""
 
-MAX_CPU_SHARE: Final = 0.87
-"""Beyond it all sessions wait: in the load bench by 18 ms (p50) with 140 sessions, 90 % of a core, and by 148 ms with
-160."""
+MAX_CPU_SHARE: Final = 0.83
+"""Beyond it all sessions wait. Source: the admission bench in a slow hour, where p95 grew by 23 to 33 ms while the
+loop's thread used 81 to 83 % of a core for some seconds, by 77 ms with 86 %, and by 187 and 310 ms with 97 %."""
 
 LOOP: Final = SharedTime(
     name="CPU time",
@@ -106,6 +105,13 @@ LOCAL_MODELS: Final = SharedTime(
 length waits for 1.2 times that length at the mean (Pollaczek and Khinchine: 0.7 / (2 (1 - 0.7))). What a session uses
 differs by machine; on two busy cores the LLM took 17 % of its time for each of three users who talked without a
 pause."""
+
+
+NEW_SESSION: Final = 0.25
+"""As what part of a session one counts that came during a measurement: it was there for half of it at the mean, and its
+user was silent for half of that. If it counted for more, sessions would seem to cost less while many come: 0.69 to 0.79
+of what is expected, where the same ones cost 0.75 to 0.89 a few seconds later (the admission bench, whose users begin
+to talk within 7.2 s)."""
 
 
 class MeasuredCost:
@@ -138,8 +144,11 @@ class MeasuredCost:
         return max(what.first, self._n_measured + math.floor(left / (what.expected * max(ratio, 1))))
 
     def measure(self, n_sessions: int) -> None:
-        """Measure what these sessions use. While they come, there were fewer of them at the mean than there are now."""
-        used, n_mean, self._n_before = self._used(), (self._n_before + n_sessions) / 2, n_sessions
+        """Measure what these sessions use."""
+        n_new = max(0, n_sessions - self._n_before)
+        n_ended = max(0, self._n_before - n_sessions)
+        n_mean = n_sessions - (1 - NEW_SESSION) * n_new + n_ended / 2
+        used, self._n_before = self._used(), n_sessions
         if used is None or n_sessions < self.what.first:
             self._measured.append((1.0, self.what.first))
             self._n_measured = 0
