@@ -15,14 +15,10 @@ from voicepipe.wiring.server import Running, running
 from voicepipe.wiring.signals import on_hang_up, stop_signals
 from voicepipe.wiring.terminal import first_notes, greet, print_to_terminal
 
-COLLECTED_AFTER: Final = (5_000, 1, 400)
+COLLECTED_AFTER: Final = (10_000, 20, 20)
 """Containers that more come than go until the youngest generation is collected (Python: 700), and how many of its
 collections precede one of the next generation (10). Sessions leave no cycles, so little is found; with 80 of them the
-default's collections took 4 % of the CPU.
-
-A collection blocks the event loop for about 0.5 us for each container that came since the one before: about 1,400 for
-a session. So the middle generation is collected each second time, before many have come. After 20 times it took 80
-to 130 ms, once for each 140 sessions that began. The oldest is collected as rarely as with 20 times 20."""
+default's collections took 4 % of the CPU."""
 
 
 def run(
