@@ -77,7 +77,8 @@ are, the less each one costs."""
 
 MAX_CPU_SHARE: Final = 0.83
 """Beyond it all sessions wait. Source: the admission bench in a slow hour, where p95 grew by 23 to 33 ms while the
-loop's thread used 81 to 83 % of a core for some seconds, by 77 ms with 86 %, and by 187 and 310 ms with 97 %."""
+loop's thread used 81 to 83 % of a core for some seconds, by 43 to 163 ms with 84 to 91 %, and by 187 and 310 ms with
+97 %."""
 
 LOOP: Final = SharedTime(
     name="CPU time",

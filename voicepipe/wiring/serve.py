@@ -17,8 +17,9 @@ from voicepipe.wiring.terminal import first_notes, greet, print_to_terminal
 
 COLLECTED_AFTER: Final = (10_000, 20, 20)
 """Containers that more come than go until the youngest generation is collected (Python: 700), and how many of its
-collections precede one of the next generation (10). Sessions leave no cycles, so little is found; with 80 of them the
-default's collections took 4 % of the CPU."""
+collections precede one of the next generation (10). Sessions leave few cycles, so little is found; with 80 of them the
+default's collections took 4 % of the CPU. An earlier middle collection blocks the loop for less time, but cycles then
+wait for the oldest one, and memory grows (see "Pauses of the garbage collector" in web/docs/measured.md)."""
 
 
 def run(
